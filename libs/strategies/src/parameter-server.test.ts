@@ -143,7 +143,7 @@ say({ hybridRun, plain: plain / ${WORKERS}, hybrid: await bytesOf(new HybridStra
   expect(hybrid).toBe(total); // half of that: two replicas of a worker share both
 });
 
-it('a replica that throws is named, nothing has changed, and training goes on; another secret and another task are refused', async () => {
+it('a replica that throws is named, nothing has changed, and training goes on; a second strategy waits for dispose; another secret and another task are refused', async () => {
   const source = `${BUILD}
 const strategy = new ParameterServerStrategy();
 const model = strategy.scope(() => build());
@@ -154,18 +154,29 @@ await model.trainOnBatch(tf.slice(xs, 0, 30), bad).catch(told);
 say((await digest(model)) === before);
 const { history } = await fit(model);
 await strategy.run({ module: 'file:///x.mjs', name: 'x' }).catch(told);
+const next = new ParameterServerStrategy();
+const model2 = next.scope(() => build());
+await fit(model2).catch(told);
 await strategy.dispose();
+await fit(model2);
+await next.dispose();
+say((await digest(model2)) === before);
 await fit(new ParameterServerStrategy(undefined, { secret: 'not the secret of the others' }).scope(() => build())).catch(told);
 `;
   const { status, output, errors } = await coordinate(source).ended;
   expect(status, errors).toBe(0);
-  const [replica, isSame, run, secret] = output
+  const [replica, isSame, run, second, isNext, secret] = output
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line) as unknown);
   expect(replica).toMatchObject({ code: 'STRATEGY_REPLICA', replica: WORKERS - 1, step: 8 });
   expect(isSame).toBe(true);
   expect(run).toMatchObject({ code: 'STRATEGY_UNSUPPORTED' });
+  expect(second).toMatchObject({ code: 'STRATEGY_CLUSTER' });
+  expect((second as { message: string }).message).toContain(
+    'another strategy of this program coordinates these servers and workers: dispose()',
+  );
+  expect(isNext).toBe(true);
   expect(secret).toMatchObject({ code: 'STRATEGY_CLUSTER' });
   expect((secret as { message: string }).message).toContain('the proof of the shared secret is wrong');
   const resolver = { resolve: () => undefined };

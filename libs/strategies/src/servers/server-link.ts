@@ -31,30 +31,69 @@ export class CallFailed extends Error {
   }
 }
 
+interface Thread {
+  readonly worker: Worker;
+  readonly port: MessagePort;
+  readonly exited: Promise<unknown>;
+}
+
+/** Links whose thread runs, by their cluster: a cluster has one coordinator at a time. */
+const started = new Map<string, ServerLink>();
+
+/** The thread, and with it every connection, begins with the first question: a strategy that is only described occupies no cluster. */
 export class ServerLink {
   /** Why nothing can be trained any more. */
   private lost: Error | undefined;
   private readonly cells = new Int32Array(new SharedArrayBuffer(LINK_CELLS * 4));
-  private readonly worker: Worker;
-  private readonly port: MessagePort;
-  private readonly exited: Promise<unknown>;
+  private running: Thread | undefined;
   private asked = 0;
   private calls = 0;
   private readonly pending = new Map<number, { resolve(value: Uint8Array | undefined): void; reject(error: Error): void }>();
 
-  constructor(private readonly options: ServerLinkOptions) {
+  constructor(private readonly options: ServerLinkOptions) {}
+
+  /** @throws ClusterConfigError while another strategy of this program coordinates the cluster */
+  private get thread(): Thread {
+    if (this.running) return this.running;
+    const { group } = this.options;
+    if (started.has(group))
+      throw new ClusterConfigError(
+        'another strategy of this program coordinates these servers and workers: dispose() it before this one trains',
+      );
+    this.running = this.start();
+    started.set(group, this);
+    return this.running;
+  }
+
+  private start(): Thread {
     const { port1, port2 } = new MessageChannel();
-    this.port = port1;
-    const init: CoordinatorInit = { ...options, cells: this.cells.buffer as SharedArrayBuffer, port: port2 };
-    this.worker = new Worker(threadEntry('servers/coordinator-thread.js'), { workerData: init, transferList: [port2], execArgv: [] });
-    this.worker.on('message', (answer: LaterAnswer) => this.answered(answer));
-    this.worker.unref();
+    const init: CoordinatorInit = { ...this.options, cells: this.cells.buffer as SharedArrayBuffer, port: port2 };
+    const worker = new Worker(threadEntry('servers/coordinator-thread.js'), { workerData: init, transferList: [port2], execArgv: [] });
+    worker.on('message', (answer: LaterAnswer) => this.answered(answer));
+    worker.unref();
     port1.unref();
-    this.worker.on(
-      'error',
-      (error) => (this.lost ??= new ThreadError(`the coordinator thread has ended: ${error.message}`, { cause: error })),
+    worker.on('error', (error) => this.lose(new ThreadError(`the coordinator thread has ended: ${error.message}`, { cause: error })));
+    const exited = new Promise<void>((resolve) =>
+      worker.once('exit', () => {
+        this.lose(new ThreadError('the coordinator thread has ended'));
+        this.rejectPending(this.lost!);
+        resolve();
+      }),
     );
-    this.exited = new Promise((resolve) => this.worker.once('exit', resolve));
+    return { worker, port: port1, exited };
+  }
+
+  /** Nothing can be trained any more: another strategy may have the cluster. */
+  private lose<E extends Error>(cause: E): E {
+    this.lost ??= cause;
+    if (started.get(this.options.group) === this) started.delete(this.options.group);
+    this.running?.worker.postMessage({ kind: 'end' } satisfies ToCoordinator);
+    return cause;
+  }
+
+  private rejectPending(error: Error): void {
+    for (const { reject } of this.pending.values()) reject(error);
+    this.pending.clear();
   }
 
   get isOpen(): boolean {
@@ -68,11 +107,12 @@ export class ServerLink {
   /** Asks and waits: the thread keeps the deadlines. @throws MemberError, ClusterConfigError, UnsupportedError, ThreadError */
   ask(message: Exclude<ToCoordinator, { kind: 'end' }>): unknown {
     if (this.lost) throw this.lost;
-    this.worker.postMessage(message);
+    const { worker, port } = this.thread;
+    worker.postMessage(message);
     this.asked++;
-    const hasEnded = (): boolean => Atomics.load(this.cells, LINK_ENDED) === 1 || isGone(this.worker);
+    const hasEnded = (): boolean => Atomics.load(this.cells, LINK_ENDED) === 1 || isGone(worker);
     const isAnswered = waitFor(this.cells, ANSWERED, this.asked, hasEnded);
-    const answer = receiveMessageOnPort(this.port)?.message as FromCoordinator | undefined;
+    const answer = receiveMessageOnPort(port)?.message as FromCoordinator | undefined;
     if (answer?.kind === 'ok') return answer.value;
     throw this.faultOf(isAnswered ? answer : undefined);
   }
@@ -94,47 +134,51 @@ export class ServerLink {
     if (this.lost) return Promise.reject(this.lost);
     const id = ++this.calls;
     return new Promise((resolve, reject) => {
+      const { worker } = this.thread;
       this.pending.set(id, { resolve, reject });
-      this.worker.ref();
-      this.worker.postMessage(message(id));
+      worker.ref();
+      worker.postMessage(message(id));
     });
   }
 
   private answered(answer: LaterAnswer): void {
     const asked = this.pending.get(answer.id);
     this.pending.delete(answer.id);
-    if (this.pending.size === 0) this.worker.unref();
+    if (this.pending.size === 0) this.running?.worker.unref();
     if (answer.kind === 'called') asked?.resolve(answer.value);
     else asked?.reject(new CallFailed(answer.code, answer.isGone, answer.message));
   }
 
   async dispose(): Promise<void> {
-    for (const { reject } of this.pending.values()) reject(disposed());
-    this.pending.clear();
+    this.rejectPending(disposed());
     this.lost = disposed();
-    this.worker.postMessage({ kind: 'end' } satisfies ToCoordinator);
-    this.worker.ref();
-    const timer = setTimeout(() => void this.worker.terminate(), END_MS);
-    await this.exited;
+    if (!this.running) return;
+    const { worker, port, exited } = this.running;
+    worker.ref();
+    this.lose(this.lost);
+    const timer = setTimeout(() => void worker.terminate(), END_MS);
+    await exited;
     clearTimeout(timer);
-    this.port.close();
+    port.close();
   }
 
   private faultOf(answer: FromCoordinator | undefined): Error {
     switch (answer?.kind) {
       case 'gone':
-        return (this.lost = new MemberError(
-          answer.places.map((place) => this.taskOf(place)),
-          answer.message,
-        ));
+        return this.lose(
+          new MemberError(
+            answer.places.map((place) => this.taskOf(place)),
+            answer.message,
+          ),
+        );
       case 'cluster':
-        return (this.lost = new ClusterConfigError(answer.message));
+        return this.lose(new ClusterConfigError(answer.message));
       case 'unsupported':
         return new UnsupportedError(answer.what, answer.reason);
       case 'fault':
         return new ThreadError(answer.message);
       default:
-        return (this.lost = new ThreadError('the coordinator thread has ended'));
+        return this.lose(new ThreadError('the coordinator thread has ended'));
     }
   }
 }
