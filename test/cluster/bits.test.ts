@@ -126,6 +126,7 @@ describe('over unix', () => {
     for (const input of [
       local(2, {}, { accumulate: 2 }),
       local(2, { codec: { kind: 'top-k', density: 0.02, errorFeedback: true } }, kept),
+      local(2, { optimizer: { name: 'adam', learningRate: 0.002 } }, kept),
       local(2, {}, { ...kept, outerOptimizer: 'elastic', movingRate: 0.15 }),
       local(2, { codec: { kind: 'int8' } }, { outerOptimizer: 'elastic', startWorkers: 3 }),
     ]) {

@@ -57,8 +57,10 @@ function updateOf(spec: RunSpec['optimizer'], t: number, [first, second]: Slots)
   }
   if (spec.name !== 'adam') throw new Error(`the reference has no ${spec.name}`);
   const { learningRate, beta1, beta2 } = spec;
-  const alpha = f((learningRate * Math.sqrt(1 - beta2 ** t)) / (1 - beta1 ** t));
-  const [rest1, rest2, epsilon] = [f(1 - f(beta1)), f(1 - f(beta2)), f(spec.epsilon)];
+  // Keras: the powers and alpha are float32 after each operation, and 1 − beta is a float64 that becomes one.
+  const rest = (beta: number): number => f(1 - f(f(beta) ** t));
+  const alpha = f(f(f(learningRate) * f(Math.sqrt(rest(beta2)))) / rest(beta1));
+  const [rest1, rest2, epsilon] = [f(1 - beta1), f(1 - beta2), f(spec.epsilon)];
   return (w, g, i) => {
     const m = (first[i] = f(first[i]! + f(f(g - first[i]!) * rest1)));
     const v = (second[i] = f(second[i]! + f(f(f(g * g) - second[i]!) * rest2)));

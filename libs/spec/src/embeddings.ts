@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { isEncoded, sendsEncodedParameters, type CodecSpec } from './codec-spec.js';
 import { fieldLength, type RowFormat } from './datasets/row-format.js';
-import type { VariableSpec } from './model-description.js';
+import type { ModelDescription, VariableSpec } from './model-description.js';
 import { isLayerwise, type OptimizerSpec } from './optimizer-spec.js';
 import { backupReplicasOf, type StrategySpec } from './strategy.js';
 
@@ -112,4 +112,16 @@ export const MOST_ROW_BYTES = 64 << 20;
 export function heldRows({ globalBatch }: { readonly globalBatch: number }, { inputs }: RowFormat, { shape, rows }: VariableSpec): number {
   const ids = fieldLength(inputs[rows!.input]!) * Math.max(globalBatch, EVALUATION_EXAMPLES);
   return Math.min(shape[0]!, ids + 1);
+}
+
+/** Parameters and state that a worker holds: of tables that are exchanged by rows, the rows of one round. */
+export function workerElements(
+  spec: { readonly globalBatch: number },
+  format: RowFormat,
+  { parameterCount, stateCount, variables }: Pick<ModelDescription, 'parameterCount' | 'stateCount' | 'variables'>,
+): number {
+  const absent = variables.map((variable) =>
+    variable.rows ? (variable.shape[0]! - heldRows(spec, format, variable)) * (variable.shape[1] ?? 1) : 0,
+  );
+  return parameterCount + stateCount - absent.reduce((sum, elements) => sum + elements, 0);
 }

@@ -48,6 +48,7 @@ export {
   type EmbeddingsSpec,
   EVALUATION_EXAMPLES,
   heldRows,
+  workerElements,
   isSparse,
   MOST_ROW_BYTES,
   MOST_TABLE_ROWS,

@@ -3,9 +3,15 @@ import { expect, it } from 'vitest';
 import type { Fleet, FleetRole } from '../fleet/fleet.js';
 import { FleetMemory } from './fleet-memory.js';
 
+const ELEMENTS = 50_000_000;
+
 type Member = { readonly id: string; readonly memoryBytes?: number; readonly isGone?: boolean };
 
-async function said(members: Partial<Record<FleetRole, readonly Member[]>>, input: RunSpecInput = {}): Promise<string | undefined> {
+async function said(
+  members: Partial<Record<FleetRole, readonly Member[]>>,
+  input: RunSpecInput = {},
+  worker = ELEMENTS,
+): Promise<string | undefined> {
   const fleet = {
     list: async (role: FleetRole) => (members[role] ?? []).map((member) => Object.assign({ host: 'h' }, member)),
     isAlive: ({ isGone }: Member) => !isGone,
@@ -13,7 +19,7 @@ async function said(members: Partial<Record<FleetRole, readonly Member[]>>, inpu
   } as unknown as Fleet;
   const parsed = parseRunSpec(input);
   if (!parsed.ok) throw new Error('the spec is wrong');
-  return (await new FleetMemory(fleet).issueOf(parsed.spec, 50_000_000))?.message;
+  return (await new FleetMemory(fleet).issueOf(parsed.spec, { all: ELEMENTS, worker }))?.message;
 }
 
 const large = (id: string): Member => ({ id, memoryBytes: 8e9 });
@@ -43,4 +49,16 @@ it('says nothing while somebody may come, or does not say what it has', async ()
   expect(await said({ worker: [{ id: 'w', memoryBytes: 1, isGone: true }] })).toBeUndefined();
   expect(await said({ worker: [{ id: 'w', memoryBytes: 1 }, { id: 'older' }] })).toBeUndefined();
   expect(await said({ worker: [{ id: 'w', memoryBytes: 1 }, large('x')] })).toBeUndefined();
+});
+
+it('counts at a worker the rows of a table that it holds, and at the servers the whole table', async () => {
+  const [small, held] = [{ id: 'w', memoryBytes: 1e8 }, 1_000_000];
+  const input: RunSpecInput = { replicas: 1 };
+  expect(await said({ worker: [small], server: [large('s')] }, input)).toContain('needs 1000 MB');
+  expect(await said({ worker: [small], server: [large('s')] }, input, held)).toBeUndefined();
+  expect(await said({ worker: [small], server: [{ id: 's', memoryBytes: 5e8 }] }, input, held)).toBe(
+    'has 50000000 parameters (state included), of which a worker holds 1000000, with the rows of one round: a worker with its replica needs 20 MB, ' +
+      'the largest that is connected (w on h) may use 100 MB; the server needs 600 MB, the largest that is connected (s on h) may use 500 MB: ' +
+      'use 2 servers (`strategy.servers`), or connect a server with more memory, or use a smaller model',
+  );
 });

@@ -16,30 +16,37 @@ interface Member {
   readonly memoryBytes: number;
 }
 
+/** Parameters and state of a model. */
+export interface Elements {
+  readonly all: number;
+  /** What of them lies in a worker: of tables that are exchanged by rows, the rows of one round. */
+  readonly worker: number;
+}
+
 @Injectable()
 export class FleetMemory {
   constructor(private readonly fleet: Fleet) {}
 
-  /** @param elements parameters and state of the model */
-  async issueOf(spec: RunSpec, elements: number): Promise<SpecIssue | undefined> {
+  async issueOf(spec: RunSpec, elements: Elements): Promise<SpecIssue | undefined> {
     const slots = createOptimizer(appliedByServers(spec).optimizer).slots.length;
     const { replicas, strategy } = spec;
-    const ofServer = serverBytes(spec, slots, elements);
+    const ofServer = serverBytes(spec, slots, elements.all);
     const holdsShard = shardHosts(strategy) === 'workers';
     const [worker, server] = [await this.largest('worker'), holdsShard ? undefined : await this.largest('server')];
     const ofShards = holdsShard ? ofServer * (1 + strategy.standby) : 0; // its own, and the standby of another
-    const ofWorker = workerBytes(spec, elements) + ofShards;
+    const ofWorker = workerBytes(spec, elements.worker) + ofShards;
     const advice = [
-      ...(isShort(worker, ofWorker) ? adviceForWorkers(spec, elements, worker.memoryBytes - ofShards) : []),
-      ...(isShort(server, ofServer) ? adviceForServers(spec, slots, elements, server.memoryBytes) : []),
+      ...(isShort(worker, ofWorker) ? adviceForWorkers(spec, elements.worker, worker.memoryBytes - ofShards) : []),
+      ...(isShort(server, ofServer) ? adviceForServers(spec, slots, elements.all, server.memoryBytes) : []),
     ];
     if (advice.length === 0) return undefined;
     const shards = shardCount(strategy);
     const needsOfServers = holdsShard
       ? ''
       : `; ${shards === 1 ? 'the server' : `each of the ${shards} servers`} needs ${megabytes(ofServer)}${largestOf(server)}`;
+    const byRows = elements.worker < elements.all ? `, of which a worker holds ${elements.worker}, with the rows of one round` : '';
     const message =
-      `has ${elements} parameters (state included): a worker with ${replicas === 1 ? 'its replica' : `all ${replicas} replicas`}` +
+      `has ${elements.all} parameters (state included)${byRows}: a worker with ${replicas === 1 ? 'its replica' : `all ${replicas} replicas`}` +
       `${holdsShard ? ' and a shard' : ''} needs ${megabytes(ofWorker)}${largestOf(worker)}${needsOfServers}: ` +
       [...advice, 'use a smaller model'].join(', or ');
     return { path: 'model', message };

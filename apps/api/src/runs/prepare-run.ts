@@ -24,6 +24,7 @@ import {
   localModelIssue,
   localSteps,
   roundExamples,
+  workerElements,
 } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database } from '../database/database.js';
@@ -120,7 +121,10 @@ export class PrepareRun {
   private async requireModel(spec: RunSpec, model: ModelDescription, data: RunData, resume: ResumePoint | null): Promise<void> {
     const issue =
       issueOfModel(spec, model) ??
-      (await this.fleetMemory.issueOf(spec, model.parameterCount + model.stateCount)) ??
+      (await this.fleetMemory.issueOf(spec, {
+        all: model.parameterCount + model.stateCount,
+        worker: workerElements(spec, data.format, model),
+      })) ??
       (resume ? modelIssues(resume, spec, model)[0] : undefined);
     if (issue) requireNone([issue]);
     const measured = Object.keys(createMetricPlan(spec, data.format, model.outputs).finish([], 0));
