@@ -135,6 +135,14 @@ describe('a journal', () => {
       ledger: { refusedFrames: 3 },
       traffic: { ...bytes, workers: [{ workerId: 'w', ...bytes }] },
     });
+    const metrics = await (await fetch(`${plane.api.url}/metrics`)).text();
+    const measured = [...metrics.matchAll(/^paceline_training_traffic_bytes\{direction="(\w+)",measure="(\w+)"\} (\S+)$/gm)];
+    expect(measured.map(([, direction, measure, value]) => [direction, measure, Number(value)])).toEqual([
+      ['to_servers', 'sent', 10],
+      ['to_servers', 'dense', 740],
+      ['to_workers', 'sent', 3e9],
+      ['to_workers', 'dense', 12e9],
+    ]);
     const late = { kind: 'journal', runId: coordinator.runId, attempt: 1, entries: [], state: { ...coordinator.state, round: 4 } };
     await plane.api.app.get(ReportsConsumer)['journal'].store(late as never, '1-1');
     expect((await stored(coordinator.runId)).progress.round).toBe(10);

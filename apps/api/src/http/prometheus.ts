@@ -1,5 +1,6 @@
 /** What a person on call wants to see: requests, queues, runs by status, reports and how far behind the journals are. */
 import { Injectable } from '@nestjs/common';
+import { coordinatorOf } from '@paceline/control-plane';
 import type { FastifyInstance } from 'fastify';
 import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { Database } from '../database/database.js';
@@ -105,6 +106,19 @@ export class Prometheus {
         null,
       );
       into.set(row?.coordinatorAt ? (Date.now() - row.coordinatorAt.getTime()) / 1000 : 0);
+    });
+    // Whoever scrapes belongs to no team, so runs have no names here: those of a run are its `traffic`.
+    const help = 'Bytes on the sockets between workers and servers of the runs that train now, and what they would be without a codec.';
+    gauge('training_traffic_bytes', help, ['direction', 'measure'], async (into) => {
+      const where = { status: 'RUNNING' } as const;
+      const rows = await this.look(() => database.run.findMany({ where, select: { coordinator: true, attempt: true } }), []);
+      const sums = { toServersBytes: 0, denseToServersBytes: 0, toWorkersBytes: 0, denseToWorkersBytes: 0 };
+      for (const row of rows)
+        for (const field of Object.keys(sums) as (keyof typeof sums)[]) sums[field] += coordinatorOf(row)?.traffic?.[field] ?? 0;
+      into.set({ direction: 'to_servers', measure: 'sent' }, sums.toServersBytes);
+      into.set({ direction: 'to_servers', measure: 'dense' }, sums.denseToServersBytes);
+      into.set({ direction: 'to_workers', measure: 'sent' }, sums.toWorkersBytes);
+      into.set({ direction: 'to_workers', measure: 'dense' }, sums.denseToWorkersBytes);
     });
     gauge('queue_jobs', 'Jobs by queue and state.', ['queue', 'state'], async (into) => {
       for (const queue of ['placement', 'worker-placement', 'step-task'] as const) {
