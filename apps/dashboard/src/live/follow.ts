@@ -7,11 +7,12 @@ const FIRST_DELAY_MS = 500;
 const MAX_DELAY_MS = 10_000;
 const JITTER = 0.25;
 const SETTLED_MS = 1_500;
-const LAST_WORDS_MS = 3_000;
+/** When a run that is over is looked at again, each after the one before. An api that is busy, or was away, stores the last rounds late. */
+const LAST_WORDS_AFTER_MS = [3_000, 7_000, 20_000];
 
 /**
- * Follows a subscription until the server completes it because the run is over, and a moment later once more: what the processes of a run say while
- * they leave may be stored then.
+ * Follows a subscription until the server completes it because the run is over, and then a few times more: what the processes of a run say while
+ * they leave may be stored after its end.
  * @param open subscribes after the last item, and accepts each before it yields @throws ApiFault that is not temporary
  */
 export async function followRun(
@@ -29,8 +30,11 @@ export async function followRun(
     pause: pauseUntilNudged,
   };
   for await (const _accepted of follow(open, options));
-  await pauseUntilNudged(LAST_WORDS_MS, signal);
-  if (!signal.aborted) for await (const _accepted of follow(open, options));
+  for (const delayMs of LAST_WORDS_AFTER_MS) {
+    await pauseUntilNudged(delayMs, signal);
+    if (signal.aborted) return;
+    for await (const _accepted of follow(open, options));
+  }
 }
 
 /** Waits, but not longer than until the browser says that it is online again or the page is looked at. */
