@@ -43,8 +43,6 @@ const [parameters = 0, width = 0, workers = 0, servers = 0, batch = 0, rounds = 
 ].map(Number);
 const mode = /** @type {'sync' | 'async' | 'ssp'} */ (flags.mode);
 const MEBIBYTE = 2 ** 20;
-/** Gradients that wait at a server for those of other workers. */
-const WINDOW_BYTES = 256 * MEBIBYTE;
 const DEADLINE_MS = 1_800_000;
 
 /** Iris has four features and three classes. Layers of `width`, and the last one narrower, so that no more than `--parameters` come together. */
@@ -117,8 +115,6 @@ async function measure(name) {
     const { spec } = view;
     const share = workerBytes(Object.assign({}, spec, { replicas: 1 }), elements);
     const slots = createOptimizer(spec.optimizer).slots.length;
-    // One worker's gradient of a chunk is applied as it comes; those of several wait for each other.
-    const waiting = workers > 1 ? Math.min(WINDOW_BYTES, (4 * workers * elements) / servers) : 0;
     const of = (/** @type {DataPlane['servers']} */ processes, /** @type {number} */ baseMB, /** @type {number} */ bytes) => {
       const tableMB = Math.round(baseMB + bytes / MEBIBYTE);
       const peaks = processes.flatMap(({ child }) => peakMB(child.pid) ?? []);
@@ -126,7 +122,7 @@ async function measure(name) {
       return { peakMB: most, tableMB, ratio: round(most / tableMB) };
     };
     const worker = of(plane.workers, workerBaseMB, share);
-    const server = of(plane.servers, serverBaseMB, serverBytes(spec, slots, elements) + waiting);
+    const server = of(plane.servers, serverBaseMB, serverBytes(spec, slots, elements));
     return {
       optimizer: name,
       engine: flags.engine,

@@ -289,10 +289,39 @@ describe('seats', () => {
     await coordinator.seat('worker-x', { seat: 0, incarnation: 0 });
     await until(
       'the old priority',
-      async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === String(priorityOf(1)),
+      async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === String(priorityOf(1, 1)),
     );
     expect((await fleet.takeStepTask()).payload).toMatchObject({ runId: poor, heldSeats: 0 });
     expect((await fleet.takeStepTask()).payload).toMatchObject({ runId: rich, heldSeats: 1 });
+  });
+
+  it('of the team with fewer workers are taken first among runs with equally many, also after that has changed', async () => {
+    const [greedy, small] = [await plane.team('greedy'), await plane.team('small')];
+    const train = async (team: typeof greedy, workerId: string) => {
+      const id = await createRun(team);
+      const coordinator = await fleet.claim(id, [fleet.beat('server').id]);
+      const own = async (seat: number) => (await waiting('step-task')).includes(stepTaskJobId(id, 1, seat, 0));
+      await until('its seat', () => own(0));
+      const { payload } = await fleet.takeStepTask();
+      expect(payload.runId).toBe(id);
+      await coordinator.train(workerId, payload);
+      await until('its next seat', () => own(1));
+      return { id, coordinator };
+    };
+    const first = await train(greedy, 'worker-a');
+    const second = await train(greedy, 'worker-b');
+    const other = await train(small, 'worker-c');
+    // A seat of the greedy team waits again as one of a run with a worker.
+    const job = stepTaskJobId(second.id, 1, 1, 0);
+    const priority = () => fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority');
+    await second.coordinator.publish([], { seats: [] });
+    await until('the higher priority', async () => (await priority()) === String(priorityOf(0, 1)));
+    await second.coordinator.seat('worker-b', { seat: 0, incarnation: 0 });
+    await until('the lower priority', async () => (await priority()) === String(priorityOf(1, 2)));
+    const order = [await fleet.takeStepTask(), await fleet.takeStepTask(), await fleet.takeStepTask()].map(({ payload }) => payload.runId);
+    expect(order.at(-1), 'its team holds two').toBe(second.id);
+    expect(order).toContain(other.id);
+    expect(order).toContain(first.id);
   });
 
   it('that fail are made again after a pause, and a run that no worker can hold fails with the last reason', async () => {

@@ -1,6 +1,8 @@
 /** Pause, resume, cancel, scale, extend, begin with another run's checkpoint: in every status, twice, over GraphQL and REST. */
 import { controlKey } from '@paceline/control-plane';
+import { serverBytes, type ModelDescription, type RunSpec } from '@paceline/spec';
 import { describe, expect, it } from 'vitest';
+import { Database } from '../../apps/api/src/database/database.js';
 import { checkpointWritten, onAFreshPlane, paused, type Coordinator, type ScriptedFleet } from './scripted-fleet.js';
 import { CREATE_RUN, createRun, until, untilStatus, type ControlPlane } from './services.js';
 
@@ -94,6 +96,25 @@ describe('pause', () => {
         __typename: 'Conflict',
         message: 'The run is over already: CANCELLED.',
       });
+  });
+
+  it('on fewer servers is refused where none that is connected has the memory for its part', async () => {
+    const id = await createRun(plane.admin, { strategy: { kind: 'parameter-server', servers: 2 } });
+    await ask('pause', id);
+    const { spec, model } = await plane.api.app.get(Database).run.findUniqueOrThrow({ where: { id }, select: { spec: true, model: true } });
+    const { parameterCount, stateCount } = model as unknown as ModelDescription;
+    const [whole] = [spec as unknown as RunSpec].map((one) =>
+      serverBytes({ ...one, strategy: { ...one.strategy, servers: 1 } as never }, 1, parameterCount + stateCount),
+    );
+    fleet.beat('server', 'small', { memoryBytes: whole! - 1 });
+    await until('the server', async () => (await plane.admin.gql('{ servers { id } }')).data.servers.length === 1);
+    const refused = await ask('resume', id, ', servers: 1');
+    expect(refused).toMatchObject({ __typename: 'InvalidInput', issues: [{ path: 'servers' }] });
+    expect(refused.message).toMatch(
+      /the server needs \d+ MB, the largest that is connected \(small on test-host\) may use \d+ MB: use 2 servers \(`servers`\)/,
+    );
+    expect((await runOf(id)).status).toBe('PAUSED');
+    expect((await ask('resume', id, ', servers: 3')).run).toEqual({ status: 'QUEUED', attempt: 2 });
   });
 
   it('of a run that loses its server while it pauses leaves it PAUSED on its last checkpoint', async () => {

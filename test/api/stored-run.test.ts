@@ -104,7 +104,7 @@ function wire(databaseUrl: string) {
     executor: new Executor(database, queues, control, moves, attempts, shardLeads, signals, log),
     reports: new FleetReports(database, fleet, new ServerHealthReader(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals, new SteadyJournal(database), strategies),
-    requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings),
+    requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings, new FleetMemory(fleet)),
     create: new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights),
   };
 }

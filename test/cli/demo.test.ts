@@ -43,7 +43,7 @@ describe('the demo', () => {
       weightsSha256: expect.stringMatching(/^[0-9a-f]{64}$/),
     });
     expect((JSON.parse(stdout) as { accuracy: number }).accuracy).toBeGreaterThan(0.93);
-    expect(stderr).toMatch(/dashboard http:\/\/127\.0\.0\.1:\d+/);
+    expect(stderr).toMatch(/dashboard (?<url>http:\/\/127\.0\.0\.1:\d+)\/#key=(?<key>pcl_[\w-]+) {2}\(signs in\) {2}key \k<key>\n/);
     expect(stderr).toContain('npm start');
     await allGone(family, 2000);
     expect(leftFolders()).toEqual([]);

@@ -13,6 +13,7 @@ import { DEFAULT_RESTART, EXIT, guardDirectory, onShutdown, requestShutdown, tai
 import { CODECS, LIMITS, parseRunSpec, specFromSurface, type RunSpec } from '@paceline/spec';
 import { Command, CommanderError } from 'commander';
 import { wholeNumber } from './command.js';
+import { linkTo } from './dashboard-link.js';
 import { reportFailure, SpecError } from './failure.js';
 import { printResult } from './show-run.js';
 import { newApiKey, newTokenSecret, startLocalStack, type LocalStack } from './stack/local-stack.js';
@@ -205,7 +206,7 @@ async function train(
     const clusterSpec = await client.createClusterSpec({ name: 'demo', servers: stack.serverAddresses() });
     const run = await client.createRun(spec, { clusterSpecId: clusterSpec.id });
     terminal.note(`PostgreSQL ${stack.services.postgres}; Redis ${stack.services.redis}`);
-    terminal.note(`dashboard ${terminal.style('bold', stack.url, 'stderr')}  key ${secret}`);
+    terminal.note(`dashboard ${terminal.style('bold', linkTo(stack.url, secret), 'stderr')}  (signs in)  key ${secret}`);
     terminal.note(
       `run ${run.id}: ${typeof spec.model === 'string' ? spec.model : 'own model'} on ${spec.dataset}, ${spec.replicas} replicas on ${options.workers} worker${options.workers === 1 ? '' : 's'}, mode ${spec.strategy.mode}`,
     );

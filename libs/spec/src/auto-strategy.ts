@@ -108,8 +108,8 @@ export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWor
   const rate = bytesPerSecond > 0 ? `, which is ${megabytes(bytesPerSecond)}/s` : '';
   const numbers =
     `with parameter-server a round takes ${milliseconds(roundMs)}: ${milliseconds(stepMs)} step, ${milliseconds(waitMs)} exchange of ` +
-    `${megabytes(busiest)} on the busiest link of ${counted(n)} and ${measured.servers} server(s) with ${milliseconds(latencyMs)} latency${rate}; ` +
-    `with multi-worker-mirrored ${milliseconds(expectedMs)} are expected, for ${megabytes(ofMember)}; ${cores} core(s) for each worker`;
+    `${megabytes(busiest)} on the busiest link of ${counted(n)} and ${counted(measured.servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}; ` +
+    `with multi-worker-mirrored ${milliseconds(expectedMs)} are expected, for ${megabytes(ofMember)}; ${counted(cores, 'core')} for each worker`;
   const stays = (why: string): PickedStrategy => ({ strategy: servers, why: `${numbers}: ${why}` });
   const workers = fitting(spec, byWorkers(asked, Math.min(replicas, n)));
   if (typeof workers === 'string') return stays(workers);
@@ -122,6 +122,6 @@ export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWor
   return { strategy: workers, why: `${numbers}: that saves ${Math.round((100 * savedMs) / roundMs)} %` };
 }
 
-const counted = (workers: number): string => `${workers} worker(s)`;
+const counted = (number: number, noun = 'worker'): string => `${number} ${noun}${number === 1 ? '' : 's'}`;
 const milliseconds = (value: number): string => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 const megabytes = (value: number): string => `${(value / 1e6).toFixed(value < 1e7 ? 2 : 0)} MB`;

@@ -98,6 +98,7 @@ export {
   GRADIENT_ARENA_SLACK_BYTES,
   GRADIENT_ARENA_VECTORS,
   gradientVectors,
+  GRADIENT_WINDOW_BYTES,
   serverBytes,
   workerBytes,
 } from './worker-memory.js';

@@ -35,7 +35,12 @@ test.each<[unknown, string[]]>([
     ['optimizer.momentum: unknown field of sgd; it belongs to momentum and rmsprop and lars'],
   ],
   [{ optimizer: 'adam' }, ['optimizer: must be an object with fields, not "adam"']],
-  [{ nmae: 'x', epoch: 3 }, ['nmae: unknown field; did you mean name?', 'epoch: unknown field']],
+  [{ nmae: 'x', epoch: 3 }, ['nmae: unknown field; did you mean name?', 'epoch: unknown field; did you mean length.epochs?']],
+  [
+    { servers: 2, gradients: { clip: 1 } },
+    ['servers: unknown field; did you mean strategy.servers?', 'gradients: unknown field; did you mean gradient?'],
+  ],
+  [{ frobnicate: 1 }, ['frobnicate: unknown field']],
   [{ length: { epochs: 3, rounds: 2 } }, ['length: has epochs and rounds: give one of them']],
   [
     { features: { classWeights: { rare: 'much', kind: { rare: -1, often: { a: 1 } } } } },

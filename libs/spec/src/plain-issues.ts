@@ -90,10 +90,26 @@ function unknownField({ schema, input }: Spec, path: Path, key: string): string 
     const own = shownTag(valueAt(input, [...path, tag]));
     return `unknown field of ${own}; it belongs to ${owners.map(({ value }) => value).join(' and ')}`;
   }
-  return `unknown field${meant(
+  const own = meant(
     key,
     members.flatMap(({ shape }) => Object.keys(shape)),
-  )}`;
+  );
+  return `unknown field${own === '' ? meantBelow(key, members) : own}`;
+}
+
+/** The field of a group that was probably meant: `epoch` is `length.epochs`. */
+function meantBelow(key: string, members: readonly Member[]): string {
+  const fields = members.flatMap(({ shape }) =>
+    Object.entries(shape).flatMap(([group, child]) =>
+      membersOf(child).flatMap((inner) => Object.keys(inner.shape).map((name) => ({ group, name }))),
+    ),
+  );
+  const near = closest(
+    key,
+    fields.map(({ name }) => name),
+  );
+  const field = fields.find(({ name }) => name === near);
+  return field === undefined ? '' : `; did you mean ${field.group}.${field.name}?`;
 }
 
 const shownTag = (value: unknown): string => (typeof value === 'string' ? value.slice(0, 40) : 'this kind');

@@ -29,17 +29,32 @@ test('a worker has two generations, the copies of its engine, and the gradients'
 });
 
 test('a server has two generations, the slots, and what the run keeps beside them', () => {
-  expect(serverBytes(sync(8), 2, 2 ** 28)).toBe(4 * GIB);
+  expect(serverBytes(sync(1), 2, 2 ** 28)).toBe(4 * GIB);
   expect(
     serverBytes({ replicas: 8, strategy: { kind: 'parameter-server', mode: 'async', backupReplicas: 0, servers: 2 } }, 2, 2 ** 28),
-  ).toBe(1.5 * GIB);
+  ).toBe(2.5 * GIB);
   expect(serverBytes(sync(8, 2), 0, 2 ** 28)).toBe(10 * GIB);
-  expect(serverBytes({ ...sync(8), earlyStopping: { restoreBest: true } }, 0, 2 ** 28)).toBe(3 * GIB);
+  expect(serverBytes({ ...sync(1), earlyStopping: { restoreBest: true } }, 0, 2 ** 28)).toBe(3 * GIB);
   // A field of another kind says nothing.
   const mirrored = { kind: 'multi-worker-mirrored', mode: 'sync', workers: 4, servers: 2 } as const;
-  expect(serverBytes({ replicas: 8, strategy: mirrored }, 0, 2 ** 28)).toBe(GIB / 2);
-  const served = { ...sync(8).strategy, workers: 4 };
-  expect(serverBytes({ replicas: 8, strategy: served }, 0, 2 ** 28)).toBe(2 * GIB);
+  expect(serverBytes({ replicas: 1, strategy: mirrored }, 0, 2 ** 28)).toBe(GIB / 2);
+  const served = { ...sync(1).strategy, workers: 4 };
+  expect(serverBytes({ replicas: 1, strategy: served }, 0, 2 ** 28)).toBe(2 * GIB);
+});
+
+test('a server has room for the gradients that wait for each other', () => {
+  expect(serverBytes(sync(8), 2, 2 ** 28)).toBe(4 * GIB + 2 ** 28); // the window
+  expect(serverBytes(sync(8), 2, 2 ** 20)).toBe((4 + 8) * 2 ** 22); // a shard that fits into it
+  expect(serverBytes(sync(1024), 0, 2 ** 28)).toBe(2 * GIB + 1024 * 2 ** 20); // a chunk of each replica
+  const compensated = { ...sync(1).strategy, mode: 'ssp', delayCompensation: 0.5 } as const;
+  expect(serverBytes({ replicas: 8, strategy: compensated }, 0, 2 ** 28)).toBe((1 + 4) * GIB);
+});
+
+test('a server has room for what is kept of a checkpoint while training goes on', () => {
+  const written = (checkpoint: { everySeconds: number; everyRounds?: number }) => serverBytes({ ...sync(1), checkpoint }, 2, 2 ** 28) / GIB;
+  expect(written({ everySeconds: 60 })).toBe(4 + 3);
+  expect(written({ everySeconds: 0, everyRounds: 100 })).toBe(4 + 3);
+  expect(written({ everySeconds: 0 })).toBe(4);
 });
 
 test.each([
@@ -49,7 +64,7 @@ test.each([
   ['float32', 0, 0],
 ] as const)('a server keeps two generations that are encoded for the workers: %s', (parameters, least, most) => {
   const codec = { kind: 'none', errorFeedback: false, parameters } as const;
-  const vectors = serverBytes({ ...sync(8), codec }, 0, 2 ** 28) / GIB - 2;
+  const vectors = serverBytes({ ...sync(1), codec }, 0, 2 ** 28) / GIB - 2;
   expect(vectors).toBeGreaterThanOrEqual(least);
   expect(vectors).toBeLessThanOrEqual(most);
 });

@@ -24,6 +24,10 @@ export const GRADIENT_ARENA_VECTORS = 3;
 export const GRADIENT_ARENA_SLACK_BYTES = 1 << 20;
 /** Parameters and gradients as the engine keeps them. */
 export const ENGINE_VECTORS = 2;
+/** Gradients that wait at a shard for those of slower workers have so much, and a chunk of each replica at least. */
+export const GRADIENT_WINDOW_BYTES = 256 << 20;
+/** The grid of chunks. */
+const CHUNK_BYTES = 1 << 20;
 /** All that a WebAssembly memory holds, less a page. */
 const ONE_ARENA_BYTES = 2 ** 32 - 65_536;
 const FLOAT_BYTES = 4;
@@ -42,8 +46,9 @@ interface Distribution extends Pick<RunSpec, 'replicas'> {
 
 interface Served extends Pick<RunSpec, 'replicas'> {
   readonly strategy: Pick<RunSpec['strategy'], 'mode'> &
-    Parameters<typeof shardCount>[0] & { readonly backupReplicas?: number | undefined };
+    Parameters<typeof shardCount>[0] & { readonly backupReplicas?: number | undefined; readonly delayCompensation?: number | undefined };
   readonly codec?: CodecSpec | undefined;
+  readonly checkpoint?: { readonly everySeconds: number; readonly everyRounds?: number | undefined } | undefined;
   readonly earlyStopping?: { readonly restoreBest?: boolean | undefined } | undefined;
 }
 
@@ -80,16 +85,28 @@ export const workerBytes = (spec: Distribution, elements: number): number =>
   FLOAT_BYTES * elements * (generationsOf(spec.strategy) + ENGINE_VECTORS + gradientVectors(spec));
 
 /**
- * Of one of the run's servers: its share of the parameters and of the optimizer's slots, with backup replicas of every gradient of a round,
- * and where parameters are encoded for the workers, of two encoded generations.
+ * Of one of the run's servers: its share of the parameters and of the optimizer's slots, the gradients that wait, where parameters are encoded for
+ * the workers two encoded generations, and what is kept of a checkpoint that is written while training goes on: a generation, and copies of the slots.
+ * Gradients that wait: mode sync one window, with backup replicas every gradient of a round; modes async and ssp two work items of a worker, and with the
+ * delay compensation the parameters of two fetches.
  * @param slots of the optimizer, per parameter; @param elements parameters and state
  */
-export function serverBytes({ replicas, strategy, earlyStopping, codec }: Served, slots: number, elements: number): number {
+export function serverBytes(spec: Served, slots: number, elements: number): number {
+  const { strategy, earlyStopping, codec, checkpoint } = spec;
   const best = earlyStopping?.restoreBest ? 1 : 0;
-  const gradients = backupReplicasOf(strategy) > 0 ? replicas : 0;
   const encoded = (2 * encodedParameterBits({ codec })) / 32;
-  const vectors = generationsOf(strategy) + slots + best + gradients + encoded;
-  return Math.ceil(FLOAT_BYTES * Math.ceil(elements / shardCount(strategy)) * vectors);
+  const written = checkpoint && (checkpoint.everySeconds > 0 || checkpoint.everyRounds !== undefined) ? 1 + slots : 0;
+  const vector = FLOAT_BYTES * Math.ceil(elements / shardCount(strategy));
+  const vectors = generationsOf(strategy) + slots + best + encoded + written;
+  return Math.ceil(vector * vectors + waitingGradientBytes(spec, vector));
+}
+
+/** @param vector bytes of one value for each element of the shard */
+function waitingGradientBytes({ replicas, strategy }: Served, vector: number): number {
+  if (strategy.mode !== 'sync') return vector * ((strategy.delayCompensation ?? 0) > 0 ? 4 : 2);
+  if (backupReplicasOf(strategy) > 0) return vector * replicas;
+  // One that waits for no other is applied as it comes.
+  return replicas === 1 ? 0 : Math.min(vector * replicas, Math.max(GRADIENT_WINDOW_BYTES, CHUNK_BYTES * replicas));
 }
 
 /** Why local steps cannot train a model of this size: the vectors of a worker lie in one arena. @param elements parameters and state */

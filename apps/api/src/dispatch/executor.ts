@@ -23,6 +23,7 @@ import { storable } from '../text-input.js';
 import { ShardLeads } from './shard-leads.js';
 import { ControlHashes } from './control-hashes.js';
 import { Queues } from './queues.js';
+import { seatsOfTeam } from './shares.js';
 
 type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
 /** What is left after those that only Redis is told. */
@@ -49,7 +50,7 @@ export class Executor {
     if (action.kind === 'write-control') return this.control.write(runId, action.fields);
     if (action.kind === 'tell-lead') return this.shardLeads.tell(runId, attempt, action.index);
     const jobId = 'task' in action ? stepTaskJobId(runId, attempt, action.task.seat, action.task.incarnation) : '';
-    if (action.kind === 'reprioritise-seat') await this.queues.reprioritise(jobId, action.heldSeats);
+    if (action.kind === 'reprioritise-seat') await this.reprioritise(jobId, runId, action.heldSeats);
     const isDone = await this.database.transact(async (transaction) => {
       const locked = await this.moves.lock(transaction, runId);
       return locked !== undefined && isDue(locked, run, action) && (await this.inTransaction(transaction, locked, action));
@@ -58,6 +59,10 @@ export class Executor {
     if (!isDone) return;
     if (RUN_ACTIONS.includes(action.kind)) this.signals.changed(runId);
     this.tell(run, action);
+  }
+
+  private async reprioritise(jobId: string, runId: string, heldSeats: number): Promise<void> {
+    await this.queues.reprioritise(jobId, heldSeats, await seatsOfTeam(this.database, runId));
   }
 
   /** @returns whether anything has changed */

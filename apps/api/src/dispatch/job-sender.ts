@@ -10,7 +10,7 @@ import { LOGGER } from '../logger.js';
 import { specOf } from '../runs/run-row.js';
 import { Queues } from './queues.js';
 import { OpenWork } from './open-work.js';
-import { LIVE_STATUSES, Shares } from './shares.js';
+import { LIVE_STATUSES, seatsOfTeam, Shares } from './shares.js';
 import { AccessTokens } from './access-tokens.js';
 
 type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
@@ -88,10 +88,7 @@ export class JobSender {
     const token = await this.tokens.sign({ run: run.id, attempt, role: 'worker' });
     const job = stepTaskJobOf(run, task, places, token, await this.pinnedFingerprint(run));
     if (!job) return undefined;
-    const ofTeam = await this.database.stepTask.count({
-      where: { state: 'HELD', run: { teamId: run.teamId, status: { in: LIVE_STATUSES } } },
-    });
-    return { jobId, payload: job, priority: priorityOf(job.heldSeats, ofTeam) };
+    return { jobId, payload: job, priority: priorityOf(job.heldSeats, await seatsOfTeam(this.database, run.id)) };
   }
 
   /** With `engine: auto` the engine of the run's first worker holds for the whole run, in its later attempts too. */

@@ -97,13 +97,13 @@ export class Queues implements OnModuleDestroy {
     return state === 'unknown' ? 'missing' : 'waiting';
   }
 
-  /** New data and priority for a job that still waits. @throws RedisUnavailableError */
-  async reprioritise(jobId: string, heldSeats: number): Promise<void> {
+  /** New data and priority for a job that still waits. @param ofTeam seats that all runs of the team hold @throws RedisUnavailableError */
+  async reprioritise(jobId: string, heldSeats: number, ofTeam: number): Promise<void> {
     await withDeadline('priority of a job', DEADLINE_MS, async () => {
       const job = (await this.queues['step-task'].getJob(jobId)) as Job<StepTaskJob> | undefined;
       if (!job) return;
       await job.updateData({ ...job.data, heldSeats });
-      await job.changePriority({ priority: priorityOf(heldSeats) });
+      await job.changePriority({ priority: priorityOf(heldSeats, ofTeam) });
     });
   }
 

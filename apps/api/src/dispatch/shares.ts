@@ -153,6 +153,10 @@ export class Shares {
   }
 }
 
+/** Seats that all runs of the team of this run hold. @throws when PostgreSQL is away */
+export const seatsOfTeam = (database: Transaction, runId: string): Promise<number> =>
+  database.stepTask.count({ where: { state: 'HELD', run: { team: { runs: { some: { id: runId } } }, status: { in: LIVE_STATUSES } } } });
+
 /** Runs that have a part on each of the servers, or lost it with the server just now. @throws when PostgreSQL is away */
 export async function runsOn(database: Transaction, serverIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
   if (serverIds.length === 0) return new Map();

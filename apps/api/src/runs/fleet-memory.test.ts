@@ -1,4 +1,4 @@
-import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
+import { parseRunSpec, type RunSpec, type RunSpecInput } from '@paceline/spec';
 import { expect, it } from 'vitest';
 import type { Fleet, FleetRole } from '../fleet/fleet.js';
 import { FleetMemory } from './fleet-memory.js';
@@ -7,20 +7,23 @@ const ELEMENTS = 50_000_000;
 
 type Member = { readonly id: string; readonly memoryBytes?: number; readonly isGone?: boolean };
 
-async function said(
-  members: Partial<Record<FleetRole, readonly Member[]>>,
-  input: RunSpecInput = {},
-  worker = ELEMENTS,
-): Promise<string | undefined> {
-  const fleet = {
+type Members = Partial<Record<FleetRole, readonly Member[]>>;
+
+const memoryOf = (members: Members): FleetMemory =>
+  new FleetMemory({
     list: async (role: FleetRole) => (members[role] ?? []).map((member) => Object.assign({ host: 'h' }, member)),
     isAlive: ({ isGone }: Member) => !isGone,
     isCompatible: () => true,
-  } as unknown as Fleet;
+  } as unknown as Fleet);
+
+function specOf(input: RunSpecInput): RunSpec {
   const parsed = parseRunSpec(input);
   if (!parsed.ok) throw new Error('the spec is wrong');
-  return (await new FleetMemory(fleet).issueOf(parsed.spec, { all: ELEMENTS, worker }))?.message;
+  return parsed.spec;
 }
+
+const said = async (members: Members, input: RunSpecInput = {}, worker = ELEMENTS): Promise<string | undefined> =>
+  (await memoryOf(members).issueOf(specOf(input), { all: ELEMENTS, worker }))?.message;
 
 const large = (id: string): Member => ({ id, memoryBytes: 8e9 });
 
@@ -31,15 +34,15 @@ it('refuses what the largest worker or server cannot hold, with the numbers and 
   ];
   expect(await said({ worker: workers, server: [large('s')] }, { replicas: 1 })).toBe(
     'has 50000000 parameters (state included): a worker with its replica needs 1000 MB, the largest that is connected (w2 on h) may use 900 MB; ' +
-      'the server needs 600 MB, the largest that is connected (s on h) may use 8000 MB: connect a worker with more memory, or use a smaller model',
+      'the server needs 1000 MB, the largest that is connected (s on h) may use 8000 MB: connect a worker with more memory, or use a smaller model',
   );
   expect(await said({ worker: [{ id: 'w', memoryBytes: 13e8 }] }, { replicas: 8 })).toMatch(
-    /with all 8 replicas needs 1600 MB.*may use 1300 MB; the server needs 600 MB: use at most 3 replicas \(`replicas`\), or connect a worker/,
+    /with all 8 replicas needs 1600 MB.*may use 1300 MB; the server needs 1269 MB: use at most 3 replicas \(`replicas`\), or connect a worker/,
   );
-  const small = { worker: [large('w')], server: [{ id: 's', memoryBytes: 7e8 }] };
-  expect(await said(small)).toBeUndefined(); // two generations and a velocity
+  const small = { worker: [large('w')], server: [{ id: 's', memoryBytes: 13e8 }] };
+  expect(await said(small)).toBeUndefined(); // two generations and a velocity, one of each beside a checkpoint, and the window
   expect(await said(small, { optimizer: { name: 'adam' } })).toMatch(
-    /the server needs 800 MB.*\(s on h\) may use 700 MB: use 2 servers \(`strategy.servers`\), or connect a server with more memory/,
+    /the server needs 1669 MB.*\(s on h\) may use 1300 MB: use 2 servers \(`strategy.servers`\), or connect a server with more memory/,
   );
   expect(await said(small, { optimizer: { name: 'adam' }, strategy: { kind: 'parameter-server', servers: 2 } })).toBeUndefined();
 });
@@ -58,7 +61,21 @@ it('counts at a worker the rows of a table that it holds, and at the servers the
   expect(await said({ worker: [small], server: [large('s')] }, input, held)).toBeUndefined();
   expect(await said({ worker: [small], server: [{ id: 's', memoryBytes: 5e8 }] }, input, held)).toBe(
     'has 50000000 parameters (state included), of which a worker holds 1000000, with the rows of one round: a worker with its replica needs 20 MB, ' +
-      'the largest that is connected (w on h) may use 100 MB; the server needs 600 MB, the largest that is connected (s on h) may use 500 MB: ' +
+      'the largest that is connected (w on h) may use 100 MB; the server needs 1000 MB, the largest that is connected (s on h) may use 500 MB: ' +
       'use 2 servers (`strategy.servers`), or connect a server with more memory, or use a smaller model',
   );
+});
+
+it('says of a run that goes on with fewer servers what each of them needs, and nothing of workers', async () => {
+  const members = { worker: [{ id: 'w', memoryBytes: 1 }], server: [{ id: 's', memoryBytes: 9e8 }] };
+  const on = (servers: number) => memoryOf(members).issueOfServers(specOf({ strategy: { kind: 'parameter-server', servers } }), ELEMENTS);
+  expect(await on(2)).toBeUndefined();
+  expect(await on(1)).toEqual({
+    path: 'servers',
+    message:
+      'the model has 50000000 parameters (state included): the server needs 1269 MB, the largest that is connected (s on h) may use 900 MB: ' +
+      'use 2 servers (`servers`), or connect a server with more memory',
+  });
+  const mirrored = specOf({ globalBatch: 64, replicas: 2, strategy: { kind: 'multi-worker-mirrored', workers: 2 } });
+  expect(await memoryOf(members).issueOfServers(mirrored, ELEMENTS)).toBeUndefined();
 });

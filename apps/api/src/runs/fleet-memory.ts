@@ -28,7 +28,7 @@ export class FleetMemory {
   constructor(private readonly fleet: Fleet) {}
 
   async issueOf(spec: RunSpec, elements: Elements): Promise<SpecIssue | undefined> {
-    const slots = createOptimizer(appliedByServers(spec).optimizer).slots.length;
+    const slots = slotsOf(spec);
     const { replicas, strategy } = spec;
     const ofServer = serverBytes(spec, slots, elements.all);
     const holdsShard = shardHosts(strategy) === 'workers';
@@ -40,10 +40,7 @@ export class FleetMemory {
       ...(isShort(server, ofServer) ? adviceForServers(spec, slots, elements.all, server.memoryBytes) : []),
     ];
     if (advice.length === 0) return undefined;
-    const shards = shardCount(strategy);
-    const needsOfServers = holdsShard
-      ? ''
-      : `; ${shards === 1 ? 'the server' : `each of the ${shards} servers`} needs ${megabytes(ofServer)}${largestOf(server)}`;
+    const needsOfServers = holdsShard ? '' : `; ${serversNeed(spec, ofServer, server)}`;
     const byRows = elements.worker < elements.all ? `, of which a worker holds ${elements.worker}, with the rows of one round` : '';
     const message =
       `has ${elements.all} parameters (state included)${byRows}: a worker with ${replicas === 1 ? 'its replica' : `all ${replicas} replicas`}` +
@@ -52,12 +49,32 @@ export class FleetMemory {
     return { path: 'model', message };
   }
 
+  /** What a run that goes on with another number of servers needs of each of them. @param elements parameters and state */
+  async issueOfServers(spec: RunSpec, elements: number): Promise<SpecIssue | undefined> {
+    if (shardHosts(spec.strategy) === 'workers') return undefined;
+    const slots = slotsOf(spec);
+    const [bytes, server] = [serverBytes(spec, slots, elements), await this.largest('server')];
+    if (!isShort(server, bytes)) return undefined;
+    const advice = adviceForServers(spec, slots, elements, server.memoryBytes, 'servers');
+    return {
+      path: 'servers',
+      message: `the model has ${elements} parameters (state included): ${serversNeed(spec, bytes, server)}: ${advice.join(', or ')}`,
+    };
+  }
+
   private async largest(role: FleetRole): Promise<Member | undefined> {
     const members = (await this.fleet.list(role)).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row));
     const known = members.flatMap(({ id, host, memoryBytes }) => (memoryBytes === undefined ? [] : [{ id, host, memoryBytes }]));
     if (known.length < members.length) return undefined;
     return known.sort((a, b) => b.memoryBytes - a.memoryBytes)[0];
   }
+}
+
+const slotsOf = (spec: RunSpec): number => createOptimizer(appliedByServers(spec).optimizer).slots.length;
+
+function serversNeed({ strategy }: RunSpec, bytes: number, server: Member | undefined): string {
+  const shards = shardCount(strategy);
+  return `${shards === 1 ? 'the server' : `each of the ${shards} servers`} needs ${megabytes(bytes)}${largestOf(server)}`;
 }
 
 const isShort = (member: Member | undefined, bytes: number): member is Member => member !== undefined && member.memoryBytes < bytes;
@@ -74,12 +91,13 @@ function adviceForWorkers(spec: RunSpec, elements: number, memoryBytes: number):
   return advice;
 }
 
-function adviceForServers(spec: RunSpec, slots: number, elements: number, memoryBytes: number): string[] {
+/** @param field in which the number of servers is said */
+function adviceForServers(spec: RunSpec, slots: number, elements: number, memoryBytes: number, field = 'strategy.servers'): string[] {
   const advice = ['connect a server with more memory'];
   for (let servers = shardCount(spec.strategy) + 1; servers <= LIMITS.servers; servers++) {
     if (serverBytes(Object.assign({}, spec, { strategy: Object.assign({}, spec.strategy, { servers }) }), slots, elements) > memoryBytes)
       continue;
-    return [`use ${servers} servers (\`strategy.servers\`)`, ...advice];
+    return [`use ${servers} servers (\`${field}\`)`, ...advice];
   }
   return advice;
 }

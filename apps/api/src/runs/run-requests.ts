@@ -10,11 +10,12 @@ import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
 import { Conflict, InvalidInput, NotFound, type LimitReached } from '../graphql/result.types.js';
 import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
-import type { RunData } from '@paceline/spec';
+import type { ModelDescription, RunData } from '@paceline/spec';
 import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
+import { FleetMemory } from './fleet-memory.js';
 import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
 import { columnsOf, specOf, toRun } from './run-row.js';
 import { RunSignals } from './run-signals.js';
@@ -34,6 +35,7 @@ export class RunRequests {
     private readonly signals: RunSignals,
     private readonly dispatch: DispatchSignal,
     private readonly settings: Settings,
+    private readonly memory: FleetMemory,
   ) {}
 
   /** RUNNING: PAUSED within 10 s, at the next commit; before and between attempts at once. */
@@ -42,8 +44,10 @@ export class RunRequests {
   }
 
   /** @param servers another number of parameter servers from here on */
-  resume(viewer: Viewer, id: string, servers?: number | null): Promise<Outcome> {
-    return this.ask(viewer, id, { request: 'resume', servers });
+  async resume(viewer: Viewer, id: string, servers?: number | null): Promise<Outcome> {
+    const asked = { request: 'resume', servers } as const;
+    const tooLarge = servers === undefined || servers === null ? undefined : await this.beyondMemory(viewer, id, asked);
+    return this.ask(viewer, id, asked, { tooLarge });
   }
 
   /** It ends within 10 s. */
@@ -66,12 +70,27 @@ export class RunRequests {
     return this.keys.once<Outcome>(
       viewer,
       { operation: 'extendRun', key, input: [id, more.rounds ?? null, more.epochs ?? null], onReplay },
-      (remember) => this.ask(viewer, id, { request: 'extend', ...more }, remember),
+      (remember) => this.ask(viewer, id, { request: 'extend', ...more }, { remember }),
       async (runId) => toRun(await this.database.run.findUniqueOrThrow({ where: { id: runId }, omit: WITHOUT_MODEL })),
     );
   }
 
-  private async ask(viewer: Viewer, id: string, asked: AskedOfRun, remember?: Remember): Promise<Outcome> {
+  /** Why the servers that are connected cannot hold the parts that the run would have. Read without a lock: the fleet may change at any moment too. */
+  private async beyondMemory({ teamId }: Viewer, id: string, asked: AskedOfRun): Promise<InvalidInput | undefined> {
+    const row = isUuid(id) ? await this.database.run.findUnique({ where: { id, teamId } }) : null;
+    const step = row && requested(row, asked, new Date());
+    if (!row || step?.does !== 'begin' || !step.run.spec) return undefined;
+    const { parameterCount, stateCount } = row.model as unknown as ModelDescription;
+    const issue = await this.memory.issueOfServers(specOf({ spec: step.run.spec }), parameterCount + stateCount);
+    return issue && new InvalidInput([issue]);
+  }
+
+  private async ask(
+    viewer: Viewer,
+    id: string,
+    asked: AskedOfRun,
+    { tooLarge, remember }: { readonly tooLarge?: InvalidInput | undefined; readonly remember?: Remember } = {},
+  ): Promise<Outcome> {
     const outcome = await this.database.transact(async (transaction) => {
       const where = { id, teamId: viewer.teamId };
       if (!isUuid(id) || (await transaction.run.count({ where })) === 0) return new NotFound('run with this id');
@@ -80,6 +99,7 @@ export class RunRequests {
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
       const step = requested(row, asked, new Date());
       const refusal =
+        (step.does === 'begin' ? tooLarge : undefined) ??
         (await withoutData(transaction, row, step)) ??
         (await this.limited(transaction, row, step)) ??
         (await this.carryOut(transaction, run, step));

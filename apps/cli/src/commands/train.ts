@@ -55,18 +55,21 @@ export function addTrain(
   command.action(act((context, self, file) => train(context, self, file, flags)));
 }
 
-/** Headings of the help, by the first words of fields; what no line names stands with the options of the command. */
-const HEADINGS: readonly (readonly [heading: string, fields: readonly string[]])[] = [
-  ['How long, and with which rows:', ['length', 'globalBatch', 'dropRemainder', 'seed']],
-  ['Model and data:', ['model', 'modelTopology', 'dataset', 'loss', 'metrics', 'weights']],
+/** Headings of the help, by the first words of fields: every field has one. */
+export const HEADINGS: readonly (readonly [heading: string, fields: readonly string[]])[] = [
+  ['The run, how long, and with which rows:', ['name', 'length', 'globalBatch', 'dropRemainder', 'shuffle', 'seed']],
+  ['Data:', ['dataset', 'features']],
   ['Augmentation of images:', ['augmentation']],
-  ['Optimizer and gradients:', ['optimizer', 'gradient', 'schedule']],
+  ['Model:', ['model', 'modelTopology', 'weights', 'freeze', 'embeddings']],
+  ['Losses and metrics:', ['loss', 'lossOptions', 'losses', 'lossWeights', 'lossFromLogits', 'metrics', 'metricOptions']],
+  ['Optimizer, learning rate and gradients:', ['optimizer', 'learningRate', 'gradient']],
   ['Validation while training:', ['validation', 'earlyStopping', 'reduceLROnPlateau']],
-  ['Over many processes:', ['replicas', 'strategy', 'engine', 'stepDeadlineMs', 'restarts']],
+  ['Over many processes:', ['replicas', 'strategy', 'codec', 'engine', 'stepDeadlineMs', 'restarts']],
   ['Checkpoints:', ['checkpoint']],
 ];
 
-const headingOf = (path: string): string | undefined => HEADINGS.find(([, fields]) => fields.includes(path.split('.')[0]!))?.[0];
+/** Of a field of the run spec. */
+export const headingOf = (path: string): string | undefined => HEADINGS.find(([, fields]) => fields.includes(path.split('.')[0]!))?.[0];
 
 const grouped = (option: Option, heading: string | undefined): Option => (heading === undefined ? option : option.helpGroup(heading));
 

@@ -20,6 +20,7 @@ import {
 import { type Command, Option } from 'commander';
 import { wholeNumber, type CommandContext } from '../command.js';
 import { readConfiguration, writeConfiguration } from '../configuration.js';
+import { linkTo } from '../dashboard-link.js';
 import { LAST_CHECKPOINT_MS, newApiKey, newTokenSecret, startLocalStack, type LocalStack } from '../stack/local-stack.js';
 import { CHECKOUT, lockStack, runningStack, type StackLock } from '../stack/stack-lock.js';
 import { clean } from '../terminal/clean.js';
@@ -266,9 +267,6 @@ function announce(stack: LocalStack, apiKey: string, dataDir: string, terminal: 
 
 /** For a POSIX shell, where it has to be. */
 const quoted = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
-
-/** Opens the dashboard signed in: what stands behind # is not sent to any server. */
-const linkTo = (url: string, apiKey: string): string => `${url}/#key=${encodeURIComponent(apiKey)}`;
 
 function noteEvent(event: SupervisorEvent, terminal: Terminal, lock: StackLock, stack: () => LocalStack | undefined): void {
   if (event.state === 'BACKOFF') terminal.note(`${terminal.style('yellow', event.name, 'stderr')} ${event.message}`);

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describeSurface, parseRunSpec, runSpecSchema } from '@paceline/spec';
 import { afterAll, describe, expect, it } from 'vitest';
-import { differences, readSpec, resumePoint } from '../commands/train.js';
+import { differences, HEADINGS, headingOf, readSpec, resumePoint } from '../commands/train.js';
 import { SpecError } from '../failure.js';
 import { jsonFault, readSpecFile } from './spec-file.js';
 import { mergeFlags, specFlags, specOptions } from './spec-flags.js';
@@ -26,6 +26,13 @@ const issuesOf = (act: () => unknown): readonly unknown[] => {
 };
 
 describe('flags', () => {
+  it('stand under a heading of the help, every one, and each heading has fields that exist', () => {
+    const paths = specFlags().map(({ field }) => field.path);
+    expect(paths.filter((path) => headingOf(path) === undefined)).toEqual([]);
+    const first = new Set(describeSurface().map(({ path }) => path.split('.')[0]!));
+    expect(HEADINGS.flatMap(([, fields]) => fields).filter((field) => !first.has(field))).toEqual([]);
+  });
+
   it('exist for every field, with short names in optimizer, strategy and length', () => {
     const names = Object.fromEntries(specFlags().map(({ field, name }) => [field.path, name]));
     expect(Object.keys(names)).toEqual(

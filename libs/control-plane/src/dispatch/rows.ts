@@ -332,5 +332,5 @@ const MOST_SEATS = 1024;
  * Runs with fewer seats come first, and among those runs of teams with fewer. BullMQ's highest priority is 1, its lowest 2^21.
  * @param ofTeam seats that all runs of the team hold
  */
-export const priorityOf = (heldSeats: number, ofTeam = 0): number =>
+export const priorityOf = (heldSeats: number, ofTeam: number): number =>
   1 + Math.min(heldSeats, MOST_SEATS) * MOST_SEATS + Math.min(ofTeam, MOST_SEATS - 1);

@@ -217,7 +217,7 @@ export class Attendance {
     const tooMany = this.losses.count(owed.round, owed.replicas, host, this.options.now(), why);
     if (!tooMany) return;
     const lost = `replica ${tooMany.replica} of round ${owed.round} has lost its worker ${MAX_LOSSES} times`;
-    const message = `poison round: ${lost}; ${tooMany.cause}; the last one was ${id}`;
+    const message = `${tooMany.cause}; ${lost}, ${tooMany.howOften} by this (a poison round); the last one was ${id}`;
     this.ending.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica: tooMany.replica });
   }
 

@@ -19,7 +19,9 @@ test('once, when all that compute have measured enough: the slowest step, the sh
   measuring.heard('b', { ...PACE, stepMs: 30, waitMs: 3, latencyMs: 2, nodes: 2, cores: 2 });
   for (let i = 0; i < 2; i++) measuring.committed(members);
   const data = { stepMs: 30, waitMs: 3, latencyMs: 1, nodes: 2, workers: 2, cores: 2, denseBytes: 400, servers: 2 };
-  expect(events).toMatchObject([{ type: STRATEGY_MEASURED, data }]);
+  expect(events).toMatchObject([
+    { type: STRATEGY_MEASURED, data, message: '2 workers measured the first rounds for strategy auto: 30 ms step, 3 ms exchange' },
+  ]);
   expect(exchangeMeasuresSchema.parse(events[0]!.data)).toEqual(data);
   const named = new ExchangeMeasuring(undefined, { append: () => expect.unreachable() } as never);
   named.heard('a', PACE);

@@ -3,6 +3,7 @@
  * picks by it: the coordinator goes on, and hears of another strategy by the end of its attempt.
  */
 import { STRATEGY_MEASURED, type WorkerPace } from '@paceline/protocol';
+import { counted } from '../words.js';
 import { isEnough } from './codec-picking.js';
 import type { Journal } from './journal.js';
 import type { CoordinatedMember } from './membership.js';
@@ -40,7 +41,7 @@ export class ExchangeMeasuring {
     this.journal.append({
       kind: 'event',
       type: STRATEGY_MEASURED,
-      message: `${paces.length} worker(s) have measured the first rounds for strategy auto: ${Math.round(stepMs)} ms step, ${Math.round(waitMs)} ms exchange`,
+      message: `${counted(paces.length, 'worker')} measured the first rounds for strategy auto: ${Math.round(stepMs)} ms step, ${Math.round(waitMs)} ms exchange`,
       data: { stepMs, waitMs, latencyMs, nodes, workers: paces.length, cores, denseBytes: this.run.denseBytes, servers: this.run.servers },
     });
   }

@@ -16,8 +16,10 @@ interface Losses {
 
 export interface TooManyLosses {
   readonly replica: number;
-  /** The cause that came most often, with how often where it was not every time. */
+  /** The cause that came most often. */
   readonly cause: string;
+  /** How often it came: `each time`, `3 times`, `the last time`. */
+  readonly howOften: string;
 }
 
 export class PoisonRounds {
@@ -32,7 +34,7 @@ export class PoisonRounds {
       if (before.lastHost === host && nowMs - before.lastMs < ONE_CAUSE_MS) continue;
       const causes = [...before.causes, why.slice(0, MAX_CAUSE_CHARACTERS)];
       this.losses.set(key, { causes, lastHost: host, lastMs: nowMs });
-      if (causes.length >= MAX_LOSSES) return { replica, cause: mostFrequent(causes) };
+      if (causes.length >= MAX_LOSSES) return { replica, ...mostFrequent(causes) };
     }
     return undefined;
   }
@@ -49,10 +51,10 @@ export class PoisonRounds {
 }
 
 /** The most frequent cause; the latest of several that are equally frequent. */
-function mostFrequent(causes: readonly string[]): string {
+function mostFrequent(causes: readonly string[]): Omit<TooManyLosses, 'replica'> {
   const times = (cause: string): number => causes.filter((other) => other === cause).length;
   const cause = causes.reduce((best, next) => (times(next) >= times(best) ? next : best));
   const count = times(cause);
-  if (count === causes.length) return `each time: ${cause}`;
-  return count > 1 ? `${count} times: ${cause}` : `the last time: ${cause}`;
+  if (count === causes.length) return { cause, howOften: 'each time' };
+  return { cause, howOften: count > 1 ? `${count} times` : 'the last time' };
 }

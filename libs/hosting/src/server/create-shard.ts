@@ -16,6 +16,7 @@ import type { PlacementJob } from '@paceline/control-plane';
 import { LeafReduction, ReductionTree, replicaRows, rowGroups, validNode, type Layout, type Schedule } from '@paceline/learning';
 import {
   backupReplicasOf,
+  GRADIENT_WINDOW_BYTES,
   isEncoded,
   picksCodec,
   restsWithoutGradient,
@@ -27,9 +28,6 @@ import { gradientDecoderOf, parameterEncoderOf } from '../run-codecs.js';
 import type { ParameterStore, StorePlan } from './parameter-store.js';
 import { TableStore } from './table-store.js';
 
-/** Gradients that may wait at a shard for those of slower workers. */
-const WINDOW_BYTES = 256 << 20;
-
 /**
  * Chunks that a worker may send beyond the lowest one that is not complete: of each, the gradient of every replica may wait. With backup replicas it
  * is open until the last chunk has come who is included, and all are kept; in modes async and ssp each gradient is applied when it is whole.
@@ -38,7 +36,7 @@ const WINDOW_BYTES = 256 << 20;
 export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: readonly number[]): number {
   if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0 || lengths.length === 0) return Math.max(1, lengths.length);
   const roundBytes = replicas * 4 * Math.max(...lengths);
-  return Math.min(lengths.length, Math.max(1, Math.floor(WINDOW_BYTES / roundBytes)));
+  return Math.min(lengths.length, Math.max(1, Math.floor(GRADIENT_WINDOW_BYTES / roundBytes)));
 }
 
 /** What the arenas are planned for: every replica's gradient of the chunks in the window. Undefined where `copiesInFlight` has all of them. */

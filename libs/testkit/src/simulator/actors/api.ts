@@ -185,7 +185,12 @@ export class SimApi {
     }
     const places = rows.servers.values().filter((server) => server.attempt === attempt && server.claimedAt !== null);
     const job = stepTaskJobOf(run, rows.tasks.get(taskId!) ?? null, places, `worker/${attempt}`);
-    return job && { jobId, payload: job, priority: priorityOf(job.heldSeats) };
+    return job && { jobId, payload: job, priority: priorityOf(job.heldSeats, this.heldSeats()) };
+  }
+
+  /** The team has this one run. */
+  private heldSeats(): number {
+    return this.cluster.postgres.rows.tasks.values().filter(({ state }) => state === 'HELD').length;
   }
 
   // ---- the dispatcher, as dispatch/reconcile-tick.ts and dispatch/executor.ts ----
@@ -228,10 +233,11 @@ export class SimApi {
     const jobId = 'task' in action ? stepTaskJobId(runId, run.attempt, action.task.seat, action.task.incarnation) : '';
     if (action.kind === 'reprioritise-seat') {
       const { heldSeats } = action;
+      const ofTeam = this.heldSeats();
       await redis.change(this.process, jobId, ({ payload, ...job }) => ({
         ...job,
         payload: { ...(payload as StepTaskJob), heldSeats },
-        priority: priorityOf(heldSeats),
+        priority: priorityOf(heldSeats, ofTeam),
       }));
     }
     await this.transact(action.kind, (stored) => carryOut(stored, run, action));
