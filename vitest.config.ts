@@ -33,6 +33,8 @@ export default defineConfig({
   test: {
     testTimeout: 240_000,
     hookTimeout: 240_000,
+    // It says that something hangs, not that it is slow.
+    expect: { poll: { timeout: 120_000 } },
     fileParallelism: true,
     maxWorkers: 2,
     // Clusters in one process go by the clock of the machine (a peer is silent for 300 ms): one more try on a busy one, named at the end of the suite.

@@ -2,13 +2,14 @@
 import { priorityOf, stepTaskJobId, type ObservedRun } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { jwtVerify } from 'jose';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { Dispatcher } from '../../apps/api/src/dispatch/dispatcher.js';
 import { Executor } from '../../apps/api/src/dispatch/executor.js';
 import { Queues } from '../../apps/api/src/dispatch/queues.js';
+import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
-import { createRun, TOKEN_SECRET, until, untilStatus, type ControlPlane } from './services.js';
+import { createRun, ticks, TOKEN_SECRET, until, untilStatus, type ControlPlane } from './services.js';
 
 let plane: ControlPlane;
 let fleet: ScriptedFleet;
@@ -221,7 +222,7 @@ describe('servers', () => {
     server.stop();
     const stopped = performance.now();
     const run = await statusOf(id, 'FAILED');
-    expect(performance.now() - stopped).toBeGreaterThan(4_000);
+    expect(performance.now() - stopped).toBeGreaterThan(3_500); // its last beat, of up to one second ago, is waited on for five
     expect(run.statusReason).toMatch(new RegExp(`parameter server 0 \\(${server.id}\\) was lost in round 12; the run has no restarts`));
     await coordinator.publish([], {});
     await until('the stop', async () => (await fleet.control(id, 'action')) === '1:cancel');
@@ -238,14 +239,24 @@ describe('servers', () => {
   it('are not called lost because the api was away', async () => {
     const { id, coordinator, server } = await running();
     server.stop();
-    await new Promise((resolve) => setTimeout(resolve, 700));
     await plane.api.stop();
     await plane.passTime(id, 7_000);
-    plane.api = await plane.startApi();
-    // What the new api knows of the server is seven seconds old, and for a while nothing newer comes.
-    await new Promise((resolve) => setTimeout(resolve, 3_000));
-    fleet.beat('server', server.id);
-    await new Promise((resolve) => setTimeout(resolve, 5_000));
+    // What the new api knows of the server is seven seconds old; it has not heard for long enough to judge that until something newer comes.
+    const reliable = vi.spyOn(Fleet.prototype, 'isReliable').mockReturnValue(false);
+    try {
+      const startedAt = Date.now();
+      plane.api = await plane.startApi();
+      const members = plane.api.app.get(Fleet);
+      expect(members.reliableForMs()).toBeLessThanOrEqual(Date.now() - startedAt);
+      await ticks(plane.api, 4);
+      expect((await runOf(id)).status).toBe('RUNNING');
+      fleet.beat('server', server.id);
+      await until('its heartbeat', async () => ((await members.find('server', server.id))?.lastSeenMs ?? 0) >= startedAt);
+    } finally {
+      reliable.mockRestore();
+    }
+    await until('the new api to have heard for long enough', () => plane.api.app.get(Fleet).isReliable());
+    await ticks(plane.api, 4);
     expect((await runOf(id)).status).toBe('RUNNING');
     await coordinator.finish();
     await statusOf(id, 'SUCCEEDED');
@@ -412,11 +423,12 @@ describe('cancelling', () => {
     const { id } = await running();
     await cancel(id);
     await until('the wish', async () => (await fleet.control(id, 'action')) === '1:cancel');
-    await plane.passTime(id, 7_000);
-    await new Promise((resolve) => setTimeout(resolve, 700));
-    expect(await runOf(id)).toMatchObject({ status: 'RUNNING' });
-    await plane.passTime(id, 2_000);
+    const database = plane.api.app.get(Database);
+    const { cancelRequestedAt } = await database.run.findUniqueOrThrow({ where: { id } });
+    await plane.passTime(id, 8_000);
     const run = await statusOf(id, 'CANCELLED');
+    const { at } = await database.runStatusChange.findFirstOrThrow({ where: { runId: id, to: 'CANCELLED' } });
+    expect(at.getTime() - cancelRequestedAt!.getTime() + 8_000, 'it had its time').toBeGreaterThanOrEqual(9_000);
     expect(run.statusReason).toMatch(/did not confirm/);
     await until('no job', async () => (await waiting('step-task')).length === 0);
   });

@@ -7,7 +7,8 @@ import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { BackgroundDatabase, Database } from '../../apps/api/src/database/database.js';
-import { patient } from '@paceline/testkit';
+import { SubscriptionServer } from '../../apps/api/src/graphql/subscription-server.js';
+import { RateLimits, type Buckets } from '../../apps/api/src/http/rate-limits.js';
 import { ControlPlane, until } from './services.js';
 
 let plane: ControlPlane;
@@ -141,12 +142,14 @@ describe('a key that is revoked', () => {
   it('loses its subscriptions at once at every api, and nobody else does', async () => {
     const other = await plane.startApi();
     const caller = await plane.team('revoked');
+    // The keys are checked every 30 s anyhow: not here.
+    const checks = SubscriptionServer.prototype as unknown as { checkKeys(): Promise<void> };
+    vi.spyOn(checks, 'checkKeys').mockResolvedValue();
     const sockets = await Promise.all([openSocket(caller.key), openSocket(caller.key, other), openSocket(plane.adminKey, other)]);
     const { data } = await caller.gql('{ viewer { apiKey { id } } }');
-    const revokedAt = performance.now();
     expect((await plane.admin.gql(REVOKE, { id: data.viewer.apiKey.id })).data.revokeApiKey.apiKey.revokedAt).not.toBeNull();
     expect(await Promise.all(sockets.slice(0, 2).map(({ closed }) => closed))).toEqual([4401, 4401]);
-    expect(performance.now() - revokedAt).toBeLessThan(patient(5_000)); // the keys are checked every 30 s anyhow
+    vi.mocked(checks.checkKeys).mockRestore();
     expect(sockets[2]!.socket.readyState).toBe(WebSocket.OPEN);
     sockets[2]!.socket.terminate();
   });
@@ -217,9 +220,10 @@ describe('what needs no key', () => {
   it('readiness is looked up once for all who ask at the same time', async () => {
     await new Promise((resolve) => setTimeout(resolve, 1_000)); // what was found before is too old then
     const asked = vi.spyOn(plane.api.app.get(Database), '$queryRaw');
+    const from = performance.now();
     const replies = await Promise.all(Array.from({ length: 50 }, () => request(plane.api.url).get('/readyz')));
     expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
-    expect(asked.mock.calls.length).toBeLessThanOrEqual(2);
+    expect(asked.mock.calls.length).toBeLessThanOrEqual(2 + Math.floor((performance.now() - from) / 1_000));
     asked.mockRestore();
     // And headers that come by drops are found late soon after their deadline; bodies have one of their own (http/uploads.ts).
     expect(plane.api.app.getHttpServer()).toMatchObject({ requestTimeout: 0, headersTimeout: 30_000, connectionsCheckingInterval: 5_000 });
@@ -229,14 +233,23 @@ describe('what needs no key', () => {
 describe('one key, or nobody with a key, cannot take what is for all', () => {
   const RATE = { requestsPerMinute: 60 } as const;
 
+  /** Buckets are filled by no time, however slow the machine is, until the returned function is called. */
+  function stopRefilling(api = plane.api): () => void {
+    const stoppedAt = performance.now();
+    const { requests = [], texts } = api.app.get(RateLimits) as unknown as { requests?: Buckets[]; texts: Buckets[] };
+    const clocks = [...requests, ...texts].map((each) => each as unknown as { now: () => number });
+    const running = clocks.map(({ now }) => now);
+    for (const clock of clocks) clock.now = () => stoppedAt;
+    return () => clocks.forEach((clock, i) => (clock.now = running[i]!));
+  }
+
   it('requests: so many at once, then 429 with Retry-After, and every answer has the state and a request id', async () => {
     const api = await plane.startApi(RATE);
+    stopRefilling(api);
     const caller = await plane.team('hasty');
     const asked = await Promise.all(Array.from({ length: 40 }, () => plane.as(caller.key, api).get('/api/v1/runs?first=1')));
     const counts = [200, 429].map((status) => asked.filter((reply) => reply.status === status).length);
-    expect(counts[0]! + counts[1]!).toBe(40);
-    expect(counts[0]).toBeGreaterThanOrEqual(12);
-    expect(counts[0]).toBeLessThan(25);
+    expect(counts).toEqual([12, 28]);
     const first = asked.find((reply) => reply.status === 200)!.headers;
     expect(first).toMatchObject({ 'ratelimit-limit': '12', 'ratelimit-remaining': expect.stringMatching(/^\d+$/) });
     const { headers, body } = asked.find((reply) => reply.status === 429)!;
@@ -254,7 +267,9 @@ describe('one key, or nobody with a key, cannot take what is for all', () => {
     const text = (i: number) =>
       `{ ${Array.from({ length: 20 }, (_, j) => `a${i}x${j}: __typename `).join(' ')} ${'__typename '.repeat(680)} }`;
     const statuses = [];
+    const refill = stopRefilling();
     for (let i = 0; i < 8; i++) statuses.push((await caller.gql(text(i))).status);
+    refill();
     expect(statuses.slice(0, 4)).toEqual([200, 200, 200, 200]);
     expect(statuses).toContain(429);
     for (let i = 0; i < 8; i++) expect((await caller.gql(text(0))).status).toBe(200);
@@ -292,17 +307,14 @@ describe('one key, or nobody with a key, cannot take what is for all', () => {
   });
 
   it('connections to PostgreSQL: when all are in use the answer says so, and the background work has its own', async () => {
-    const database = plane.api.app.get(Database);
-    const held = Array.from({ length: 10 }, async () => database.$executeRaw`SELECT pg_sleep(4)`);
-    await until('ten sleepers', async () => {
-      const rows = await plane.api.app.get(BackgroundDatabase).$queryRaw<{ n: number }[]>`
-        SELECT count(*)::int AS n FROM pg_stat_activity WHERE query LIKE '%pg_sleep(4)%' AND state = 'active' AND pid <> pg_backend_pid()`;
-      return rows[0]!.n >= 10;
-    });
+    const { pool } = plane.api.app.get(Database) as unknown as { pool: pg.Pool };
+    const held: pg.PoolClient[] = [];
+    while (held.length < 10) held.push(await pool.connect());
     const graphql = await plane.admin.gql('{ viewer { isAdmin } }');
     expect([graphql.status, graphql.errors?.[0]?.extensions.code, graphql.headers['retry-after']]).toEqual([429, 'TOO_BUSY', '1']);
     expect(graphql.errors?.[0]?.message).not.toContain('does not answer');
-    await Promise.all(held);
+    expect(await plane.api.app.get(BackgroundDatabase).$queryRaw`SELECT 1 AS n`).toEqual([{ n: 1 }]);
+    for (const each of held) each.release();
     expect((await plane.admin.gql('{ viewer { isAdmin } }')).status).toBe(200);
   });
 

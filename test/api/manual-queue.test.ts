@@ -1,4 +1,4 @@
-/** ManualQueue on a real Redis that answers late (CLIENT PAUSE): what it then gives is not lost until its lock ends. */
+/** ManualQueue on a real Redis that answers late (CLIENT PAUSE until CLIENT UNPAUSE): what it then gives is not lost until its lock ends. */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,8 +11,8 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { z } from 'zod';
 
-/** Longer than the deadline of a call (2 s). */
-const PAUSE_MS = 2_600;
+/** Redis goes on when it is told to; this only says that a test hangs. */
+const PAUSE_MS = 60_000;
 
 let folder: string;
 let service: RunningRedis;
@@ -32,12 +32,16 @@ let name: string;
 let queue: Queue;
 let connection: Redis;
 const open: ManualQueue<number>[] = [];
+/** What the queues want done after a while: a test says when that has passed. */
+let timers: Set<() => void>;
 beforeEach(() => {
+  timers = new Set();
   name = `jobs-${randomUUID()}`;
   connection = new Redis(service.url, { maxRetriesPerRequest: null });
   queue = new Queue(name, { connection });
 });
 afterEach(async () => {
+  await answers();
   await Promise.all(open.splice(0).map((each) => each.close()));
   await queue.close();
   connection.disconnect();
@@ -45,7 +49,10 @@ afterEach(async () => {
 
 /** One that has asked before, so that its connection stands. */
 async function taker(owner: string): Promise<ManualQueue<number>> {
-  const each = new ManualQueue(name, z.number(), service.url, owner);
+  const each = new ManualQueue(name, z.number(), service.url, owner, (_, act) => {
+    timers.add(act);
+    return () => void timers.delete(act);
+  });
   open.push(each);
   for (const deadline = Date.now() + 10_000; ;) {
     const isThere = await each.take().then(
@@ -58,16 +65,19 @@ async function taker(owner: string): Promise<ManualQueue<number>> {
   }
 }
 
-/** A job is there, and the question for it is answered after its deadline. */
+/** A job is there, and the deadline of the question for it has passed: Redis gives no job until `answers`. */
 async function askedTooLate(each: ManualQueue<number>): Promise<void> {
   await queue.add('job', 7, { jobId: 'the-job', attempts: 1 });
-  await redis.call('CLIENT', 'PAUSE', PAUSE_MS, 'ALL');
+  await redis.call('CLIENT', 'PAUSE', PAUSE_MS, 'WRITE');
   await expect(each.take()).rejects.toBeInstanceOf(RedisUnavailableError);
 }
+
+const answers = (): Promise<unknown> => redis.call('CLIENT', 'UNPAUSE');
 
 test('a job that comes after the deadline is what the next call gives, with its lock', async () => {
   const each = await taker('one');
   await askedTooLate(each);
+  await answers();
   const held = await each.take();
   expect(held).toMatchObject({ id: 'the-job', payload: 7 });
   expect(await each.take()).toBeUndefined();
@@ -79,23 +89,29 @@ test('a job that comes after the deadline is what the next call gives, with its 
 test('two that wait for the same answer: one has the job', async () => {
   const each = await taker('one');
   await askedTooLate(each);
-  const both = await Promise.all([each.take(), each.take()]);
+  const asked = [each.take(), each.take()];
+  await answers();
+  const both = await Promise.all(asked);
   expect(both.filter((held) => held !== undefined)).toHaveLength(1);
 });
 
 test('who closes while the answer is late gives the job back', async () => {
   const [each, other] = [await taker('one'), await taker('two')];
   await askedTooLate(each);
-  await each.close();
+  const closed = each.close();
+  await answers();
+  await closed;
   expect(await other.take()).toMatchObject({ id: 'the-job', payload: 7 });
 });
 
 test('who does not ask again gives the job back after five seconds', async () => {
   const [each, other] = [await taker('one'), await taker('two')];
   await askedTooLate(each);
-  await sleep(PAUSE_MS);
+  expect(timers.size, 'they count from when the job has come').toBe(0);
+  await answers();
+  await expect.poll(() => timers.size).toBe(1);
   expect(await other.take()).toBeUndefined();
-  await sleep(4_500);
-  expect(await other.take()).toMatchObject({ id: 'the-job', payload: 7 });
+  for (const pass of timers) pass();
+  await expect.poll(() => other.take()).toMatchObject({ id: 'the-job', payload: 7 });
   expect(await each.take()).toBeUndefined();
 });

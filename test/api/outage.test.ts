@@ -5,7 +5,6 @@ import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
-import { patient } from '@paceline/testkit';
 import { ControlPlane, createRun, until } from './services.js';
 
 let plane: ControlPlane;
@@ -75,7 +74,6 @@ describe('PostgreSQL is away', () => {
     await until('the first events', () => seen.length > 2);
     await plane.postgres.stop();
 
-    const sent = performance.now();
     const graphql = await plane.admin.gql('{ viewer { isAdmin } }');
     expect([graphql.status, graphql.errors?.[0]?.extensions.code, Number(graphql.headers['retry-after']) > 0]).toEqual([
       503,
@@ -86,7 +84,6 @@ describe('PostgreSQL is away', () => {
     expect([rest.status, rest.body.code, Number(rest.headers['retry-after']) > 0]).toEqual([503, 'SERVICE_UNAVAILABLE', true]);
     expect(rest.body.detail).toContain('PostgreSQL');
     expect((await plane.admin.gql('mutation { createRun(spec: {}) { __typename } }')).status).toBe(503);
-    expect(performance.now() - sent).toBeLessThan(patient(10_000));
     expect((await request(plane.api.url).get('/healthz')).status).toBe(200);
     const ready = await request(plane.api.url).get('/readyz');
     expect([ready.status, ready.body.checks.postgresql.status, ready.body.checks.redis.status]).toEqual([503, 'failing', 'ok']);

@@ -8,7 +8,6 @@ import { Database } from '../../apps/api/src/database/database.js';
 import * as bodies from '../../apps/api/src/http/bodies.js';
 import { isDescribed } from './described.js';
 import { routesOf } from './routes.js';
-import { patient } from '@paceline/testkit';
 import { ControlPlane, createRun, type Caller } from './services.js';
 
 let plane: ControlPlane;
@@ -36,13 +35,11 @@ describe('GraphQL is bounded', () => {
     ['an unknown field', '{ viewer { password } }'],
     ['a syntax error', '{ viewer { '],
   ])('%s is refused before it runs', async (_, query) => {
-    const startedAt = performance.now();
     const { status, errors, data } = await send(query);
     expect(status).toBe(400);
     expect(data).toBeUndefined();
     expect(errors![0]!.extensions.code).toMatch(/^(GRAPHQL_(PARSE|VALIDATION)_FAILED|BAD_USER_INPUT|BAD_REQUEST)$/);
     expect(JSON.stringify(errors)).not.toMatch(/stacktrace|node_modules|\/src\//);
-    expect(performance.now() - startedAt).toBeLessThan(patient(5_000));
   });
 
   it('pages of pages by variables are refused like those by numbers, and smaller ones pass', async () => {

@@ -17,7 +17,6 @@ import { createClient } from 'graphql-ws';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { patient } from '@paceline/testkit';
 import { TOKEN_SECRET } from './services.js';
 
 const API = join(import.meta.dirname, '../../apps/api/dist');
@@ -222,10 +221,8 @@ describe('the api', () => {
     });
     await events.next();
 
-    const signalled = performance.now();
     first.child.kill('SIGTERM');
     expect(await first.ended).toBe(0);
-    expect(performance.now() - signalled).toBeLessThan(patient(5_000));
     expect(closeCode).toBe(1001);
     await client.dispose();
     expect(first.stdout().split('\n').filter(Boolean)).toHaveLength(1);

@@ -1,10 +1,9 @@
 /** What an api asks of PostgreSQL by itself: little while nothing is open, and no more for a run of many rounds a second than for one of few. */
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { Dispatcher } from '../../apps/api/src/dispatch/dispatcher.js';
 import { type Coordinator, ScriptedFleet } from './scripted-fleet.js';
 import { LOOK_FOR_RUNS } from '../../apps/api/src/dispatch/open-work.js';
-import { ControlPlane, until } from './services.js';
+import { ControlPlane, ticks } from './services.js';
 
 let plane: ControlPlane;
 let fleet: ScriptedFleet;
@@ -16,13 +15,6 @@ afterAll(async () => {
   await fleet?.stop();
   await plane?.stop();
 });
-
-/** Ends after `count` more ticks of the dispatcher. */
-async function ticks(count: number): Promise<void> {
-  const { counters } = plane.api.app.get(Dispatcher);
-  const last = counters.ticks + count;
-  await until(`${count} ticks`, () => counters.ticks >= last);
-}
 
 /** @returns statements that this process sends meanwhile, by their first words */
 async function statementsOf(act: () => Promise<unknown>): Promise<string[]> {
@@ -43,9 +35,9 @@ async function statementsOf(act: () => Promise<unknown>): Promise<string[]> {
 }
 
 it('an idle api sends four statements a tick, and few beside them', async () => {
-  await ticks(4); // what is done once is done
+  await ticks(plane.api, 4); // what is done once is done
   const from = performance.now();
-  const seen = await statementsOf(() => ticks(10));
+  const seen = await statementsOf(() => ticks(plane.api, 10));
   const seconds = (performance.now() - from) / 1000;
   // Of others: imports that wait, and the fleet.
   expect(seen.length, seen.join('\n')).toBeLessThanOrEqual(4 * 11 + Math.ceil(4 * seconds));

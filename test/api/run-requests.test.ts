@@ -71,12 +71,13 @@ describe('pause', () => {
     const { id, coordinator } = await running();
     await coordinator.publish([...coordinator.rounds(0, 9), checkpointWritten(1, 5)], { round: 10 });
     await ask('pause', id);
+    const database = plane.api.app.get(Database);
+    const { pauseRequestedAt } = await database.run.findUniqueOrThrow({ where: { id } });
     await until('the wish', async () => (await actionOf(id)) === '1:pause');
-    await plane.passTime(id, 7_000);
-    await new Promise((resolve) => setTimeout(resolve, 700));
-    expect(await runOf(id)).toMatchObject({ status: 'PAUSING' });
-    await plane.passTime(id, 2_000);
+    await plane.passTime(id, 8_000);
     const run = await statusOf(id, 'PAUSED');
+    const { at } = await database.runStatusChange.findFirstOrThrow({ where: { runId: id, from: 'PAUSING' } });
+    expect(at.getTime() - pauseRequestedAt!.getTime() + 8_000, 'it had its time').toBeGreaterThanOrEqual(9_000);
     expect(run.statusReason).toMatch(/did not confirm .* rounds after that will be redone/);
     await until('the deaf one is told to let go', async () => (await actionOf(id)) === '1:cancel');
     await ask('resume', id);

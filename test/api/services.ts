@@ -8,6 +8,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import request from 'supertest';
 import { startApi, type RunningApi } from '../../apps/api/src/api-process.js';
+import { Dispatcher } from '../../apps/api/src/dispatch/dispatcher.js';
 import type { Settings } from '../../apps/api/src/environment.js';
 import { patient, startMigratedPostgres } from '@paceline/testkit';
 
@@ -166,6 +167,13 @@ export async function until<T>(
     const pauseMs = Math.min(1_000, Math.max(40, 4 * (performance.now() - from)));
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
+}
+
+/** Ends after `count` more ticks of the dispatcher of an api: so often it has looked at everything meanwhile, whatever time that took. */
+export async function ticks({ app }: RunningApi, count: number): Promise<void> {
+  const { counters } = app.get(Dispatcher);
+  const last = counters.ticks + count;
+  await until(`${count} ticks`, () => counters.ticks >= last);
 }
 
 /** Reads a run again and again until it has this status. @returns it as it was read then @throws Error that says how it was last seen */

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startMigratedPostgres } from '@paceline/testkit';
 import { endProcess, startRedis, waitForReady, type RunningRedis, type RunningService } from '@paceline/runtime';
-import { HOLDER_STALE_AFTER_MS, TICK_MS } from '@paceline/control-plane';
+import { TICK_MS } from '@paceline/control-plane';
 import pg from 'pg';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ScriptedFleet } from './scripted-fleet.js';
@@ -15,8 +15,6 @@ import { TOKEN_SECRET, until } from './services.js';
 
 const API = join(import.meta.dirname, '../../apps/api/dist/bundle/main.js');
 const KEY = `pcl_000000000000_${'k'.repeat(32)}`;
-/** What docs/guarantees.md promises. */
-const TAKEN_OVER_WITHIN_MS = 15_000;
 const folder = join(tmpdir(), `paceline-stopped-api-${process.pid}`);
 
 /** What the reconciler changes: not what is copied from reports, which any api may store. */
@@ -82,6 +80,9 @@ async function startApi(name: string): Promise<Api> {
   const { url } = (await waitForReady(child, 60_000, 'api')) as unknown as { url: string };
   return { name, child, url, log: () => log };
 }
+
+/** The api that held the lock before it has not let it go. What that costs in time is held by dispatch-lock.test.ts, on a clock of its own. */
+const TAKEN_FROM_A_STOPPED_ONE = 'the api that reconciled stood still';
 
 const authorization = `Bearer ${KEY}`;
 
@@ -152,7 +153,7 @@ async function goesOnInVain(first: Api, other: Api): Promise<void> {
   expect(await rows()).toEqual(before);
 }
 
-it('the other takes over within its time; the stopped one, which has nothing in hand, notices when it goes on, and does not reconcile', async () => {
+it('the other takes over; the stopped one, which has nothing in hand, notices when it goes on, and does not reconcile', async () => {
   const { first, other } = await twoApis();
   fleet = await new ScriptedFleet(redis.url).ready();
   const server = fleet.beat('server');
@@ -160,24 +161,21 @@ it('the other takes over within its time; the stopped one, which has nothing in 
   await createRun(first);
   await until('something that it wrote', async () => (await writtenBy(first)).length > 0);
   await fleet.takePlacement(); // another run's, so that the server is there for the next
+  // That it was sent is written down after it was: in hand, though nothing is to be decided.
+  await until('nothing in hand', async () => (await database.query('SELECT 1 FROM "Outbox" WHERE "sentAt" IS NULL')).rows.length === 0);
 
   first.child.kill('SIGSTOP');
-  const stoppedAt = performance.now();
   const runId = await createRun(other);
   await fleet.claimPlaces(runId, [server.id]);
   // Only who reconciles tells the server to begin.
-  await until('the start', () => fleet!.control(runId, 'start'), TAKEN_OVER_WITHIN_MS + 15_000);
-  const takenOverMs = performance.now() - stoppedAt;
-  expect(takenOverMs).toBeGreaterThan(HOLDER_STALE_AFTER_MS / 2); // it was stopped with the lock
-  expect(takenOverMs).toBeLessThan(TAKEN_OVER_WITHIN_MS);
+  await until('the start', () => fleet!.control(runId, 'start'));
   expect(await reconciles(other)).toBe(true);
-  expect(other.log()).toContain('the api that reconciled stood still');
+  expect(other.log()).toContain(TAKEN_FROM_A_STOPPED_ONE);
   await goesOnInVain(first, other);
   // And back: who ends in order, or dies, frees the lock at once.
   other.child.kill('SIGKILL');
-  const killedAt = performance.now();
-  await until('the first one to take over again', () => reconciles(first), HOLDER_STALE_AFTER_MS);
-  expect(performance.now() - killedAt).toBeLessThan(HOLDER_STALE_AFTER_MS / 2);
+  await until('the first one to take over again', () => reconciles(first));
+  expect(first.log()).not.toContain(TAKEN_FROM_A_STOPPED_ONE);
 });
 
 /**
@@ -244,16 +242,13 @@ it('while Redis is out of memory the one that reconciles says so in the runs, an
   const isTold = () => reason().then((text) => text.startsWith('waits for Redis, which is out of memory'));
   await until('the reason', isTold);
   await until('the other one to know', () => other.log().includes('Redis is out of memory'));
-  first.child.kill('SIGSTOP');
   const before = await writtenBy(other);
-  await database.query(`UPDATE "Run" SET "statusReason" = 'something else'`);
-  // Each looks once a second.
-  await new Promise((resolve) => setTimeout(resolve, 3_000));
-  const [present, written] = [await reason(), await writtenBy(other)];
-  // On a machine that stands still for longer than the lock may rest, the other one reconciles by now, and writes by right.
-  if (!(await reconciles(other))) expect([present, written]).toEqual(['something else', before]);
-  first.child.kill('SIGCONT');
-  await until('the reason again', isTold);
+  // Both look at every tick: were it up to chance who is first, the other one would be, some of these times.
+  for (let i = 0; i < 6; i++) {
+    await database.query(`UPDATE "Run" SET "statusReason" = 'something else'`);
+    await until('the reason again', isTold);
+  }
+  expect(await writtenBy(other)).toEqual(before);
 });
 
 async function takeSeat(from: ScriptedFleet, incarnation: number) {

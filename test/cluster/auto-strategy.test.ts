@@ -45,15 +45,21 @@ test('over a slow link of the server the workers take its shard over, and a late
   await pickedOf(id);
 }, 300_000);
 
-test('on one machine the run goes on with its server, without another attempt', async () => {
+test('on one machine the run goes on as was measured: with its server in the same attempt, or else in another one', async () => {
   for (const member of [...stack.workers, ...stack.servers]) await stack.end(member, 'SIGTERM');
   await stack.addServer();
   await stack.haveWorkers(2);
   const long = ofRounds(200); // fast ones, of which workers tell with their heartbeats
   const { id } = await stack.client.createRun({ ...long, strategy: auto.strategy });
-  await expectComplete(stack, id, long);
+  await stack.until('the pick', 60_000, async () => (await runOf(stack, id)).pickedStrategy !== null);
   const { kind, why } = await pickedOf(id);
-  expect([kind, why]).toEqual(['parameter-server', expect.stringMatching(/work of the processes|saves less than/) as string]);
+  // How much of a round is exchange is for the machine to say.
+  const isServer = kind === 'parameter-server';
+  expect([kind, why]).toEqual([
+    isServer ? kind : 'multi-worker-mirrored',
+    expect.stringMatching(isServer ? /work of the processes|saves less than/ : /that saves \d\d %$/) as string,
+  ]);
+  await expectComplete(stack, id, long, { attempts: isServer ? 1 : 2 });
 }, 180_000);
 
 test('what only one strategy is there for is picked at once, with the reason', async () => {

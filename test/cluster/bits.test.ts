@@ -67,8 +67,11 @@ function expectLedger(run: RunView, rounds: number, examples: number): void {
   expect(ranges.reduce((sum, range) => sum + range.examples, 0)).toBe(examples);
 }
 
-/** Slows the workers down, so that a fault finds a run of few rounds that still trains. */
-const slowed = (plane: DataPlane) => pace(() => plane.workers.map(({ child }) => child.pid!), 0.1);
+/** Slows the workers down as soon as one has a seat, and so before the first round: a fault then finds a run of few rounds that still trains. */
+async function slowed(plane: DataPlane, run: RunView) {
+  await plane.until(run, 'a worker', 60_000, () => (run.state?.seats.length ?? 0) >= 1);
+  return pace(() => plane.workers.map(({ child }) => child.pid!), 0.1);
+}
 
 describe('over unix', () => {
   let plane: DataPlane;
@@ -136,10 +139,9 @@ describe('over unix', () => {
     // Slots that begin anew in each round belong to nobody: a worker may die.
     const long = local(2, { length: { rounds: 40 } }, { startWorkers: 3 });
     const run = await plane.train(long);
-    await plane.until(run, 'round 1', 30_000, () => (run.state?.round ?? 0) >= 1);
-    const slow = slowed(plane);
+    const slow = await slowed(plane, run);
     try {
-      await plane.until(run, 'round 5', 30_000, () => (run.state?.round ?? 0) >= 5);
+      await plane.until(run, 'round 5', 60_000, () => (run.state?.round ?? 0) >= 5);
       await plane.workers[1]!.kill('SIGKILL');
     } finally {
       slow.end();
@@ -181,8 +183,7 @@ describe('over tcp', () => {
   test('all workers gone: the run waits, says for what, and goes on with a new one', async () => {
     const long: RunSpecInput = { ...base, length: { rounds: 60 } };
     const run = await plane.train(withServers(long, 1));
-    await plane.until(run, 'round 1', 60_000, () => (run.state?.round ?? 0) >= 1);
-    const slow = slowed(plane);
+    const slow = await slowed(plane, run);
     try {
       await plane.until(run, 'round 5', 60_000, () => (run.state?.round ?? 0) >= 5);
       await Promise.all(plane.workers.map((worker) => worker.kill('SIGKILL')));

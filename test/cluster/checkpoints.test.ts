@@ -114,11 +114,8 @@ test('checkpoints come with the rounds, the newest and the best are kept, and an
 
 test('a pause ends on a checkpoint of the present round; the next attempt goes on with it', async () => {
   const { run, seen: paused } = await amid(async (running) => {
-    const askedMs = performance.now();
     await plane.control(running, 'action', 'pause');
-    const event = await plane.event(running, 'run.paused');
-    expect(performance.now() - askedMs).toBeLessThan(patient(10_000));
-    return event;
+    return plane.event(running, 'run.paused');
   });
   expect(paused.data).toMatchObject({ redone: 0 });
   await plane.trainAgain(run, { attempt: 1, round: Number(paused.data['round']) });

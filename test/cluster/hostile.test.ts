@@ -14,7 +14,7 @@ import {
   type MessageOf,
 } from '@paceline/protocol';
 import { createLayout, layoutHash } from '@paceline/learning';
-import { DataPlane, type RunView } from '@paceline/testkit';
+import { DataPlane, patient, type RunView } from '@paceline/testkit';
 
 let plane: DataPlane;
 let run: RunView;
@@ -42,7 +42,7 @@ interface Visit {
 /** Says hello and returns the code with which the server refused, or 'welcome'. */
 async function visit(options: Visit): Promise<string> {
   const server = { ...run.servers[0]!, ...(options.port === undefined ? {} : { port: options.port }) };
-  const connection = await connect(server, { deadlineMs: 2_000, transport: 'tcp' });
+  const connection = await connect(server, { deadlineMs: patient(2_000), transport: 'tcp' });
   const hello: MessageOf<'hello'> = {
     type: 'hello',
     token: options.token ?? (await plane.token(run.id, 'worker')),
@@ -56,7 +56,7 @@ async function visit(options: Visit): Promise<string> {
     layout: options.layout ?? layoutHash(createLayout(run.model)),
   };
   return new Promise<string>((resolve) => {
-    const timer = setTimeout(() => resolve('nothing'), 5_000);
+    const timer = setTimeout(() => resolve('nothing'), patient(5_000));
     const done = (code: string): void => {
       clearTimeout(timer);
       resolve(code);
@@ -151,7 +151,7 @@ test('a HELLO that was recorded on its way, whole and with a good token, is wort
   const heard = await new Promise<Buffer>((resolve, reject) => {
     const parts: Buffer[] = [];
     const socket = dial(port, '127.0.0.1', () => socket.write(Buffer.concat(recorded)));
-    socket.setTimeout(8_000, () => socket.destroy(new Error('the server said nothing for 8000 ms')));
+    socket.setTimeout(patient(8_000), () => socket.destroy(new Error('the server said nothing')));
     socket.on('data', (bytes) => void parts.push(bytes));
     socket.on('end', () => (socket.destroy(), resolve(Buffer.concat(parts))));
     socket.on('error', reject);
@@ -177,7 +177,7 @@ test('random bytes, a 4 GB length, a header of another version, silence: closed,
       setTimeout(() => {
         socket.destroy();
         resolve(false);
-      }, 8_000).unref();
+      }, patient(8_000)).unref();
     });
   const header = (change: (bytes: Uint8Array) => void): Uint8Array => {
     const bytes = new Uint8Array(HEADER_BYTES);

@@ -2,7 +2,7 @@
  * What people ask of a run with real processes: pause and resume, other numbers of servers and workers. The weights do not depend on it.
  * On a stack with two servers and two workers, which stays as it was.
  */
-import { pace, patient, type Pace, type Stack } from '@paceline/testkit';
+import { pace, type Pace, type Stack } from '@paceline/testkit';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
@@ -26,10 +26,8 @@ export const requests = (given: () => Stack): void => {
       slowDown();
       const { id } = await stack.client.createRun(LONG);
       await untilRound(stack, id, 10, 60_000, 2);
-      const asked = performance.now();
       await stack.client.pauseRun(id);
       const paused = await untilStatus(stack, id, ['PAUSED'], 12_000);
-      expect(performance.now() - asked).toBeLessThan(patient(11_000));
       slow!.end();
       const [newest] = await stack.client.checkpoints(id);
       expect(newest).toMatchObject({ attempt: 1, round: paused.progress.round, reason: 'pause', state: 'USABLE' });

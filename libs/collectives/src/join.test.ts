@@ -3,13 +3,13 @@ import { mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { processClock } from '@paceline/exchange';
+import { processClock, type Clock, type Connection } from '@paceline/exchange';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AllReducePlan } from './all-reduce.js';
 import { ClusterSpec, memberName } from './cluster-spec.js';
 import { ClusterError, MemberLostError } from './errors.js';
 import { Group } from './group.js';
-import { joinGroup, type Joined } from './join.js';
+import { joinGroup, type Joined, type Transport } from './join.js';
 import { nodesOf } from './parts.js';
 import { groupId, isProof, proofOf } from './proof.js';
 import { socketTransport } from './socket-transport.js';
@@ -54,12 +54,57 @@ async function enter(
     secret = SECRET,
     group = groupId(members),
     deadlineMs = 20_000,
-  }: { kind?: 'auto' | 'tcp' | 'unix'; secret?: string; group?: string; deadlineMs?: number } = {},
+    clock = processClock,
+    through = (transport: Transport) => transport,
+  }: {
+    kind?: 'auto' | 'tcp' | 'unix';
+    secret?: string;
+    group?: string;
+    deadlineMs?: number;
+    clock?: Clock;
+    through?: (transport: Transport) => Transport;
+  } = {},
 ): Promise<Joined> {
-  const transport = socketTransport({ members, self, group, kind, folder });
-  const made = await joinGroup({ self, names: members.map(memberName), group, secret, transport, clock: processClock, deadlineMs });
+  const transport = through(socketTransport({ members, self, group, kind, folder }));
+  const made = await joinGroup({ self, names: members.map(memberName), group, secret, transport, clock, deadlineMs });
   joined.push(made);
   return made;
+}
+
+const DEADLINE_MS = 700;
+/** The clock of the process, but for the deadline: it passes when it is told to, not when the machine was slow. */
+function heldDeadline() {
+  const held = new Set<() => void>();
+  const clock: Clock = {
+    ...processClock,
+    after: (ms, act) => {
+      if (ms !== DEADLINE_MS) return processClock.after(ms, act);
+      held.add(act);
+      return () => void held.delete(act);
+    },
+  };
+  const pass = (): void => held.forEach((act) => act());
+  return { clock, pass };
+}
+
+/** Counts the connections whose other side was taken for a member: they get a second receiver. */
+function admissions() {
+  let count = 0;
+  const watched = (connection: Connection): Connection => {
+    const set = connection.setReceiver.bind(connection);
+    let isGreeting = true;
+    connection.setReceiver = (receiver) => {
+      set(receiver);
+      if (!isGreeting) count++;
+      isGreeting = false;
+    };
+    return connection;
+  };
+  const through = (transport: Transport): Transport => ({
+    listen: (onConnection) => transport.listen((connection) => onConnection(watched(connection))),
+    connect: (member) => transport.connect(member).then(watched),
+  });
+  return { through, count: () => count };
 }
 
 const sockets = (): number =>
@@ -113,26 +158,28 @@ describe('over sockets', () => {
     await expect(enter(members, 1, { group: groupId('another') })).rejects.toThrow('refuses this process: it has another cluster');
     const rest = [enter(members, 1), enter(members, 2)];
     await Promise.all([first, ...rest]);
-    const late = {
-      self: 2,
-      names: members.map(memberName),
-      group: groupId(members),
-      secret: SECRET,
-      clock: processClock,
-      deadlineMs: 300,
-    };
-    const transport = {
-      ...socketTransport({ members, self: 2, group: groupId(members), kind: 'tcp' }),
+    const { clock, pass } = heldDeadline();
+    const dialled: number[] = [];
+    const through = (transport: Transport): Transport => ({
       listen: () => Promise.resolve({ close: () => Promise.resolve() }),
-    };
-    await expect(joinGroup({ ...late, transport })).rejects.toThrow(/waited 300 ms for worker 0 .*another process is worker 2.*, worker 1/);
+      connect: (member) => (dialled.push(member), transport.connect(member)),
+    });
+    const late = enter(members, 2, { deadlineMs: DEADLINE_MS, clock, through }).catch((error: unknown) => error);
+    const timesDialled = (member: number): number => dialled.filter((each) => each === member).length;
+    await expect.poll(() => Math.min(timesDialled(0), timesDialled(1))).toBeGreaterThan(1); // both have refused it once
+    pass();
+    expect(String(await late)).toMatch(/waited 700 ms for worker 0 .*another process is worker 2.*, worker 1/);
   });
 
   it('says who has not come', async () => {
     const members = await cluster(3);
-    const waiting = [enter(members, 0, { deadlineMs: 700 }), enter(members, 2, { deadlineMs: 700 })].map((each) =>
-      each.catch((error: unknown) => error),
+    const { clock, pass } = heldDeadline();
+    const { through, count } = admissions();
+    const waiting = [0, 2].map((self) =>
+      enter(members, self, { deadlineMs: DEADLINE_MS, clock, through }).catch((error: unknown) => error),
     );
+    await expect.poll(count).toBe(2); // each has the other
+    pass();
     for (const error of await Promise.all(waiting)) {
       expect(error).toBeInstanceOf(MemberLostError);
       expect((error as MemberLostError).members).toEqual([1]);

@@ -15,6 +15,12 @@ const DEADLINE_MS = 2_000;
 /** A job that came after the deadline is kept this long for the next call. */
 const KEPT_MS = 5_000;
 
+/** A process does not live on for it. */
+function unheldTimer(ms: number, act: () => void): () => void {
+  const timer = setTimeout(act, ms).unref();
+  return () => clearTimeout(timer);
+}
+
 /** A question for the next job that Redis has not answered yet, or whose answer nobody has taken. */
 interface PendingFetch {
   readonly token: string;
@@ -36,6 +42,7 @@ export class ManualQueue<T> implements JobQueue<T> {
     private readonly schema: z.ZodType<T>,
     redisUrl: string,
     private readonly owner: string,
+    private readonly after: (ms: number, act: () => void) => () => void = unheldTimer,
   ) {
     const connection = () => {
       const redis = new Redis(redisUrl, {
@@ -94,12 +101,12 @@ export class ManualQueue<T> implements JobQueue<T> {
 
   /** A late job for which nobody asks soon after it has come waits again, for everybody. */
   private keepAtMost(fetch: PendingFetch): () => void {
-    let timer: NodeJS.Timeout | undefined;
+    let cancel = (): void => undefined;
     const arm = (job: Job | undefined): void => {
-      if (job && this.pending === fetch) timer = setTimeout(() => void this.giveBackPending(fetch), KEPT_MS).unref();
+      if (job && this.pending === fetch) cancel = this.after(KEPT_MS, () => void this.giveBackPending(fetch));
     };
     fetch.answer.then(arm, () => undefined); // refused: `fetch` has seen to it
-    return () => clearTimeout(timer);
+    return () => cancel();
   }
 
   private async giveBackPending(fetch: PendingFetch | undefined): Promise<void> {

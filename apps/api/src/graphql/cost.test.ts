@@ -52,9 +52,7 @@ it('counts lists of objects without a bound as some, and lists of numbers or wor
 it('counts a bomb of fragments without going through it', () => {
   const fragments = Array.from({ length: 60 }, (_, i) => `fragment F${i} on Run { ledger { ...F${i + 1} } l: ledger { ...F${i + 1} } }`);
   const bomb = `{ run { ...F0 } } ${fragments.join(' ')} fragment F60 on Run { id }`;
-  const startedAt = performance.now();
-  expect(cost(bomb)).toBeGreaterThan(2 ** 60);
-  expect(performance.now() - startedAt).toBeLessThan(1_000);
+  expect(cost(bomb)).toBeGreaterThan(2 ** 60); // one by one they would take for ever
 });
 
 it('leaves variables that do not fit to the execution', () => {

@@ -141,7 +141,7 @@ describe('connect', () => {
     const source = `const { parentPort } = require('node:worker_threads');
       const server = require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
         parentPort.postMessage(server.address().port);
-        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3000);
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0); // until it is terminated
       });`;
     const worker = new Worker(source, { eval: true });
     opened.push({ close: () => worker.terminate() });
@@ -152,12 +152,10 @@ describe('connect', () => {
       opened.push({ close: () => filler.destroy() });
       await new Promise<void>((resolve) => filler.connect(port, '127.0.0.1', resolve));
     }
-    const started = performance.now();
     await expect(connect({ host: '127.0.0.1', port, unixPath: null }, { deadlineMs: 200 })).rejects.toMatchObject({
       name: 'ConnectError',
       code: 'CONNECT_DEADLINE',
     });
-    expect(performance.now() - started).toBeLessThan(1500);
   });
 });
 

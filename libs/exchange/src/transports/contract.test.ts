@@ -265,7 +265,7 @@ describe.each<[string, MakePair]>([
     expect(pair.near.queuedBytes).toBeGreaterThan(40 << 20);
     expect(flushes.some((count) => count > 0)).toBe(false);
     await pair.farSees.until('48 frames', () => pair.farSees.frames.length === 48);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await expect.poll(() => flushes.every((count) => count > 0)).toBe(true);
     expect(new Set(flushes)).toEqual(new Set([1]));
     expect(pair.near.queuedBytes).toBe(0);
   });
@@ -283,8 +283,7 @@ describe.each<[string, MakePair]>([
     pair.near.close();
     sent = 0;
     next();
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    expect(sent).toBe(5000);
+    await expect.poll(() => sent).toBe(5000);
   });
 
   it('closes a slow consumer at the bound and gives every payload back', async () => {
@@ -298,8 +297,7 @@ describe.each<[string, MakePair]>([
     expect(pair.nearSees.closedReasons[0]!.error).toMatchObject({ code: 'SLOW_CONSUMER' });
     expect(counters.refused).toEqual({ SLOW_CONSUMER: 1 });
     await pair.farSees.until('closed there', () => pair.farSees.closedReasons.length > 0);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-    expect(flushed).toBe(40);
+    await expect.poll(() => flushed).toBe(40);
     expect(pair.near.queuedBytes).toBe(0);
   });
 

@@ -62,8 +62,8 @@ describe('connections that have not said hello', () => {
   });
 });
 
-/** A link from another address, on which every byte takes its time. @returns the port of its near end */
-async function slowLink(port: number, localAddress: string, delayMs: number): Promise<{ port: number; close: () => void }> {
+/** A link from another address, on which every byte waits for `delay`. @returns the port of its near end */
+async function slowLink(port: number, localAddress: string, delay: () => Promise<void>): Promise<{ port: number; close: () => void }> {
   const sockets: Socket[] = [];
   const link = createServer((near) => {
     const far = dial({ port, host: '127.0.0.1', localAddress });
@@ -73,7 +73,7 @@ async function slowLink(port: number, localAddress: string, delayMs: number): Pr
       [far, near],
     ] as const) {
       from.on('error', () => undefined);
-      from.on('data', (bytes) => void setTimeout(() => to.write(bytes), delayMs));
+      from.on('data', (bytes) => void delay().then(() => to.write(bytes)));
       from.on('close', () => to.destroy());
     }
   });
@@ -117,7 +117,7 @@ describe.runIf(process.platform === 'linux')('a flood of connections that never 
           message: () => connection.sendMessage({ type: 'heartbeat', progress: 1 }, NUMBERS),
           closed: () => undefined,
         }),
-      { maxPending: 16 },
+      { maxPending: 16, helloDeadlineMs: 120_000 },
     );
     const one = (): void => {
       const socket = dial({ port: listener.port!, host: '127.0.0.1' });
@@ -143,7 +143,10 @@ describe.runIf(process.platform === 'linux')('a flood of connections that never 
   it('pushes out nobody from another address, however slow his link is', async () => {
     await underFlood(async (port, counters) => {
       const before = counters().floods;
-      const link = await slowLink(port, '127.0.0.2', 200);
+      // Each way, as long as it takes for more than 16 others to come.
+      const link = await slowLink(port, '127.0.0.2', async () => {
+        for (const since = counters().floods; counters().floods <= since + 16;) await sleep(1);
+      });
       expect(await saysHello(link.port)).toBe(true);
       link.close();
       expect(counters().floods - before).toBeGreaterThan(3 * 16); // of 16 that wait, the oldest would have gone three times
