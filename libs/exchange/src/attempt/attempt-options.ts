@@ -74,6 +74,8 @@ export interface CoordinatorOptions {
   readonly surroundings: CoordinatorSurroundings;
   /** Workers that must have joined before the first round; 1 where it is left out. At most `replicas`: more have no seat. */
   readonly startWorkers?: number | undefined;
+  /** Each of these workers holds a shard. One whose shard another has taken over is not waited for: it is offered no seat. */
+  readonly membersHoldShards?: boolean | undefined;
   /** When checkpoints are taken; none are without it. */
   readonly checkpoints?: CheckpointCadence & { readonly final: boolean };
   /** Plan two-phase; without it the plan is streaming. */

@@ -64,6 +64,11 @@ export class ServerLiveness {
     return isHigher;
   }
 
+  /** Shards that a standby has taken over. */
+  get takenOver(): number {
+    return [...this.terms.values()].filter((term) => term > 1).length;
+  }
+
   add(index: number, connection: Connection): void {
     if (this.servers.size === 0) this.incompleteSinceMs ??= this.now();
     this.servers.set(index, { connection, received: new ReceivedBytes(connection), lastHeardMs: this.now() });

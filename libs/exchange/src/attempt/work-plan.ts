@@ -107,4 +107,6 @@ export interface Coordinated {
   readonly plan: WorkPlan;
   /** What keeps the run from going on, in words, or null. */
   waitingFor(): string | null;
+  /** Something has come that it may have waited for: the work begins when that was all. */
+  begin(): void;
 }

@@ -37,6 +37,8 @@ export class CoordinatorLink<Address extends LinkedServer> implements Coordinato
   private coordinatorTerm = 0;
   private toldTerm = 0;
   private hasJoined = false;
+  /** What it told over a connection that broke may be lost, besides where it stands. */
+  private mustTellAgain = false;
   private readonly untold: Message[] = [];
 
   constructor(
@@ -49,7 +51,7 @@ export class CoordinatorLink<Address extends LinkedServer> implements Coordinato
   tell(message: Message): void {
     if (this.connection?.isOpen) this.connection.sendMessage(message, this.shard.numbers());
     else if (!this.hasJoined) this.untold.push(message);
-    // Else it is said again, as far as it matters, by `standing` of the next connection.
+    // Else it is said again over the next connection: by `standing`, and when the coordinator has said its view.
   }
 
   join(shard: ShardMachine, addresses: PlaceAddresses<Address>, isPromoted: boolean): void {
@@ -130,6 +132,7 @@ export class CoordinatorLink<Address extends LinkedServer> implements Coordinato
     // A coordinator that has taken over has not heard it yet.
     const link = this.hasJoined ? this.place.replication?.standbyLink : undefined;
     if (link) connection.sendMessage(link, numbers);
+    this.mustTellAgain = this.hasJoined;
     this.hasJoined = true;
     for (const message of this.untold.splice(0)) this.tell(message);
   }
@@ -164,7 +167,8 @@ export class CoordinatorLink<Address extends LinkedServer> implements Coordinato
           throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
     }
     if (message.type !== 'view') return;
-    if (message.term > this.toldTerm && this.toldTerm > 0) this.tellAgain();
+    if (this.mustTellAgain || (message.term > this.toldTerm && this.toldTerm > 0)) this.tellAgain();
+    this.mustTellAgain = false;
     this.toldTerm = message.term;
   }
 }

@@ -72,6 +72,8 @@ export class ServerTakeovers {
     if (isAhead) attempt.view = message.view;
     if (isAhead && !this.isUnderWay && !attempt.isOver) attempt.nextView();
     this.coordinator.plan.serverStands(index, message);
+    // Before the first round: the worker that held the shard is not waited for any more.
+    if (isTakenOver && attempt.isTraining) this.coordinator.begin();
     if (attempt.table.state === 'COLLECTING') attempt.options.surroundings.serverBack(index);
   }
 

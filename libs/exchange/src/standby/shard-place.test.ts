@@ -1,5 +1,5 @@
-/** What a server of a shard without chunks, and one that was replaced, tell others: both have nothing that would stop them. */
-import { expect, test } from 'vitest';
+/** What a server of a shard without chunks, and one that was replaced, tell others: both have nothing that would stop them. And what a server tells again. */
+import { expect, test, vi } from 'vitest';
 import type { FrameHeader, Message, MessageOf } from '@paceline/protocol';
 import type { Connection, FrameReceiver } from '../connection.js';
 import { Shard } from '../sync/shard.js';
@@ -13,6 +13,7 @@ const commit = (round: number): Message => ({ type: 'commit', round, view: 1, te
 function link() {
   const sent: Message[] = [];
   const state: { receiver?: FrameReceiver } = {};
+  const breaks = (): void => state.receiver!.closed({ error: undefined, description: 'it broke' });
   const connection = {
     isOpen: true,
     queuedBytes: 0,
@@ -21,11 +22,12 @@ function link() {
     sendMessage: (message: Message) => void sent.push(message),
     setReceiver: (receiver: FrameReceiver) => (state.receiver = receiver),
   } as unknown as Connection;
-  return { sent, connection, hears: (message: Message, term = 1) => state.receiver!.message(message, header(term)) };
+  return { sent, connection, breaks, hears: (message: Message, term = 1) => state.receiver!.message(message, header(term)) };
 }
 
-const emptyShard = (tell: (message: Message) => void) =>
+const emptyShard = (tell: (message: Message) => void, also: { twoPhase?: { hasBackups: boolean } } = {}) =>
   new Shard({
+    ...also,
     index: 0,
     attempt: 1,
     replicas: 2,
@@ -99,4 +101,43 @@ test('a server speaks in the term in which it leads, also after its coordinator 
   expect(shard.numbers().term).toBe(1);
   shard.promote(4);
   expect(shard.numbers().term).toBe(4);
+});
+
+test('what a server has told of a round goes over the next connection again, where the coordinator has a standby', async () => {
+  const links = [link(), link()];
+  const [first, second] = links as [ReturnType<typeof link>, ReturnType<typeof link>];
+  const dialled = [first, second].values();
+  const place = new ShardPlace({
+    index: 1,
+    attempt: 1,
+    serverId: 'p1',
+    isStandby: false,
+    clock: { now: () => 0, after: (ms, act) => (ms < 1_000 && act(), () => undefined), every: () => () => undefined, soon: (act) => act() },
+    surroundings: {
+      connect: () => Promise.resolve(dialled.next().value!.connection),
+      hello: () => ({ type: 'hello' }) as MessageOf<'hello'>,
+      ask: () => undefined,
+      coordinatorHere: () => expect.fail('it is elsewhere'),
+      promoted: () => undefined,
+      placeOver: () => undefined,
+      guard: (act) => act(),
+    },
+  });
+  const shard = emptyShard((message) => place.tell(message), { twoPhase: { hasBackups: false } });
+  const servers = ['p0', 'p1'].map((serverId, index) => ({ index, serverId }));
+  place.start(shard, { servers, standbys: [{ index: 0, serverId: 's0' }] });
+  const view: Message = { type: 'view', view: 2, term: 1, round: 0, members: [] };
+  const types = ({ sent }: ReturnType<typeof link>) => sent.map(({ type }) => type);
+  await vi.waitFor(() => expect(first.sent.length).toBeGreaterThan(0));
+  first.hears(view);
+  // Nothing has broken: the view of the coordinator asks for nothing.
+  expect(types(first)).toEqual(['hello', 'standing', 'scalars']);
+  first.breaks();
+  await vi.waitFor(() => expect(second.sent.length).toBeGreaterThan(0));
+  expect(types(second)).toEqual(['hello', 'standing']);
+  second.hears(view);
+  expect(types(second)).toEqual(['hello', 'standing', 'standing', 'scalars']);
+  // Once is enough.
+  second.hears(Object.assign({}, view, { view: 3 }));
+  expect(types(second)).toHaveLength(4);
 });

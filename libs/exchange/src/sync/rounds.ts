@@ -59,12 +59,19 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   waitingFor(): string | null {
     const missing = this.missingWorkers();
     if (missing === 0) return null;
-    return `${missing} more worker${missing === 1 ? '' : 's'} to take a step task: it begins with ${this.options.startWorkers}`;
+    return `${missing} more worker${missing === 1 ? '' : 's'} to take a step task: it begins with ${this.startWorkers}`;
+  }
+
+  /** A worker whose shard was taken over is offered no seat. */
+  private get startWorkers(): number {
+    const { startWorkers = 1, membersHoldShards = false } = this.options;
+    return membersHoldShards ? startWorkers - this.parts.attempt.servers.takenOver : startWorkers;
   }
 
   /** Before the first round: workers that it is to begin with and that are not there yet. */
   private missingWorkers(): number {
-    const { startWorkers = 1, firstRound = 0, succession } = this.options;
+    const { startWorkers } = this;
+    const { firstRound = 0, succession } = this.options;
     const { attempt } = this.parts;
     if (startWorkers < 2 || this.ledger.hasBegun || firstRound > 0 || succession || attempt.isOver) return 0;
     return Math.max(0, startWorkers - attempt.members.live().length);

@@ -34,6 +34,8 @@ export class ShardRound {
   private lowest = 0;
   /** Chunks that wait for the decision. */
   private summed = 0;
+  /** A chunk whose sum has NaN or infinity. */
+  private nonFinite: number | undefined;
   /** The decided round is being applied. */
   private readonly work: ShardWork;
 
@@ -97,6 +99,7 @@ export class ShardRound {
     this.generations.takeOver();
     this.options.tables?.commit();
     this.decision = undefined;
+    this.nonFinite = undefined;
     for (const chunk of this.chunks) chunk.tree = this.newTree();
     this.leaves.fill(0);
     this.summed = 0;
@@ -151,6 +154,7 @@ export class ShardRound {
   tellAgain(): void {
     if (this.table.state === 'DECIDING') return this.reportScalars('toldAgain');
     this.table.take('toldAgain');
+    if (this.nonFinite !== undefined) this.options.coordinator.tell({ type: 'non-finite', round: this.number, chunk: this.nonFinite });
     if (this.table.state === 'GATHERING' && this.options.twoPhase?.hasBackups)
       this.leaves.forEach((chunks, replica) => chunks > 0 && this.tellComplete(replica));
   }
@@ -224,6 +228,7 @@ export class ShardRound {
     if (!decision && !sum.isFinite) {
       this.table.take('nonFinite');
       sum.release();
+      this.nonFinite = chunk.index;
       return options.coordinator.tell({ type: 'non-finite', round: number, chunk: chunk.index });
     }
     if (decision?.skip) {

@@ -16,7 +16,7 @@ export interface Frame {
   readonly view?: number;
 }
 
-const headerOf = ({ chunk, replica, round = 0, view = 1 }: Frame): FrameHeader => ({
+export const headerOf = ({ chunk, replica, round = 0, view = 1 }: Frame): FrameHeader => ({
   type: FrameType.gradient,
   codec: 0,
   flags: 0,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { bitsOf } from '../transfer/bitmap.js';
-import { shardOf, type Peer } from './shard.fixture.js';
+import { headerOf, shardOf, type Peer } from './shard.fixture.js';
 
 const member = (id: string, replicas: number[]) => ({ id, seat: replicas[0]!, incarnation: 0, replicas });
 const [a, b] = [member('a', [0]), member('b', [1])];
@@ -62,4 +62,18 @@ test('a chunk beyond the window is refused, and members hear of a new base as ch
   shard.onCommit({ round: 0, view: 1, term: 1 });
   expect(member.heard.at(-1)).toEqual({ type: 'credit', round: 1, base: 1 });
   expect(peer('b').heard[0]).toMatchObject({ type: 'welcome', round: 1, base: 1 });
+});
+
+test('a gradient with NaN is told again, to a coordinator that may not have heard of it', () => {
+  const { shard, told, peer } = shardOf(1, 1);
+  shard.onView(1, [a]);
+  const { link } = peer('a');
+  const header = headerOf({ chunk: 0, replica: 0 });
+  shard.payloadFor(link, header).fill(0xff);
+  shard.data(link, header);
+  const found = { type: 'non-finite', round: 0, chunk: 0 };
+  const tellings = () => told.filter(({ type }) => type === 'non-finite');
+  expect(tellings()).toEqual([found]);
+  shard.tellAgain();
+  expect(tellings()).toEqual([found, found]);
 });

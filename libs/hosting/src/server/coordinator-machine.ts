@@ -2,7 +2,7 @@
 import { Coordinator, Rounds, WorkItems, type CoordinatorOptions } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import { judgeRound, judgeTrust, shardChunks, type Layout } from '@paceline/learning';
-import { appliedByServers, backupReplicasOf, isLayerwise, roundPlan, startWorkersOf, type RunSpec } from '@paceline/spec';
+import { appliedByServers, backupReplicasOf, isLayerwise, roundPlan, shardHosts, startWorkersOf, type RunSpec } from '@paceline/spec';
 
 /** @param common what the coordinators of all modes are given */
 export function createCoordinator(
@@ -18,6 +18,7 @@ export function createCoordinator(
     const options = {
       ...common,
       startWorkers: startWorkersOf(strategy),
+      membersHoldShards: shardHosts(strategy) === 'workers',
       ...twoPhaseOf(spec, common.schedule, shards.length),
       nonFinite: nonFiniteRound,
     } as const;

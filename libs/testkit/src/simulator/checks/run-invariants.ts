@@ -221,6 +221,8 @@ export class RunInvariants {
       'eaten frame',
       'a server loses the control plane',
     ];
+    // Where workers hold the shards, what keeps a worker from being heard costs a shard.
+    if (run.shape.isMirrored) causes.push('stop a worker', 'partition', 'one-way partition');
     if (run.shape.gradient.nonFinite === 'rollback') causes.push('spoil a gradient');
     if (run.shape.items?.nonFinite === 'rollback' && end.kind === 'failed' && end.cause === 'NON_FINITE_ROLLBACK') return;
     const isCaused = this.cluster.hosted.some(({ server }) => !server.process.isAlive) || causes.some((cause) => network.fired.has(cause));

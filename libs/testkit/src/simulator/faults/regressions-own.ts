@@ -128,4 +128,34 @@ export const OWN_REGRESSIONS: readonly Regression[] = [
     seed: 41_080,
     found: 'the watch: a server that the control plane does not hear is lost to it, and the attempt is started anew',
   },
+  {
+    kinds: ['a worker leaves', 'break a connection', 'one-way partition', 'clock jumps', 'flip a bit on the disk', 'cancel'],
+    seed: 5427,
+    shape: { isMirrored: true, validation: { everyRounds: 3, patience: 1, restoreBest: true, lowersRate: false } },
+    found: 'the watch: where workers hold the shards, a partition of two workers costs a shard, and with it the attempt',
+  },
+  {
+    kinds: ['lose a worker host', 'stop a worker', 'one-way partition', 'partition', 'clock runs fast or slow'],
+    seed: 6730,
+    shape: { optimizer: { name: 'sgd', learningRate: 0.1, emaMomentum: 0.9, emaOverwriteRounds: 4 }, isMirrored: true },
+    found: 'the watch: where workers hold the shards, so does a worker that is stopped for longer than its heartbeats may be missing',
+  },
+  {
+    kinds: ['kill a worker', 'a worker leaves', 'one-way partition', 'partition'],
+    seed: 7892,
+    shape: { codec: { kind: 'int4', errorFeedback: true }, isMirrored: true },
+    found: 'the watch: as seed 5427, of the worker that coordinates',
+  },
+  {
+    kinds: ['one-way partition'],
+    seed: 9129,
+    shape: { codec: { kind: 'top-k', errorFeedback: true, density: 0.1, parameters: 'bf16' }, isMirrored: true },
+    found: 'the watch: as seed 5427, in the first round',
+  },
+  {
+    kinds: ['stop a worker', 'hang a compute thread', 'replay a connection', 'partition', 'flip a bit on the disk'],
+    seed: 9381,
+    shape: { isMirrored: true, validation: { everyRounds: 2, patience: 2, restoreBest: false, lowersRate: true } },
+    found: 'the watch: as seed 5427, of a worker that the control plane does not hear',
+  },
 ];

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import type { Cluster } from '../cluster.js';
 import { STREAMING } from '../run/gradient-shape.js';
-import { events, killServer, play, round, sending } from './arranged.fixture.js';
+import { events, killServer, play, round, sending, when } from './arranged.fixture.js';
 import { seeds } from './sweep.fixture.js';
 
 const MEMBERS = 3;
@@ -62,3 +62,30 @@ test.each([
     }
   },
 );
+
+test('a worker that is lost with its shard before the first round is not waited for: the others begin, as soon as the standby leads', async () => {
+  const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [20, 60], workers: MEMBERS, apis: 1 } as const;
+  for (const member of [0, 1, 2]) {
+    let waited: string | null = null;
+    const { result, cluster } = await play({ ...options, shape: { ...shape, standby: 1 } }, (made: Cluster) => {
+      const primaries = () => made.hosted.filter(({ isStandby }) => !isStandby);
+      when(
+        made,
+        () => primaries().filter(({ run }) => run.place.canHandOver).length === MEMBERS && made.coordinatorPart!.coordinator !== undefined,
+        () => {
+          waited = made.coordinatorPart!.coordinator!.waitingFor();
+          made.network.count('kill a worker');
+          made.network.count('kill a server');
+          // It does not come again: nobody sits down in its place.
+          made.serverOf(member)!.process.kill();
+        },
+      );
+    });
+    expect([member, waited]).toEqual([
+      member,
+      expect.stringMatching(/servers? .*to connect|more workers? to take a step task: it begins with 3/u),
+    ]);
+    expect([member, result.outcome, result.attempts]).toEqual([member, 'SUCCEEDED', 1]);
+    expect(events(cluster, 'training.started').map(({ data }) => data['workers'])).toEqual(member === 0 ? [] : [2]);
+  }
+});
