@@ -62,7 +62,7 @@ const HEADINGS: readonly (readonly [heading: string, fields: readonly string[]])
   ['Augmentation of images:', ['augmentation']],
   ['Optimizer and gradients:', ['optimizer', 'gradient', 'schedule']],
   ['Validation while training:', ['validation', 'earlyStopping', 'reduceLROnPlateau']],
-  ['Over many processes:', ['replicas', 'strategy', 'engine', 'stepDeadlineMs', 'restarts']],
+  ['Over many processes:', ['replicas', 'strategy', 'engine', 'stepDeadlineMs', 'link', 'restarts']],
   ['Checkpoints:', ['checkpoint']],
 ];
 
