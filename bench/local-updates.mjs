@@ -7,12 +7,13 @@
  *
  *   rounds     local SGD with H = 1, 5, 20, 100: rounds and bytes until the test split is right to `--target` percent, one seed
  *   diloco     AdamW in every step (dense) beside DiLoCo, H = 50 and H = 30 with top-k 2 % and error feedback: the median error over the seeds,
- *              `points` above dense, and how many times fewer bytes
+ *              `points` above dense, and how many times fewer bytes, there, back, and both together. `--specs` takes runs as JSON in place of these; what
+ *              has a `what` of its own is called so
  *
  * With `--check` it exits with 1 unless DiLoCo with H = 50 sends at least 40 times fewer bytes than dense at 0.3 points or less.
  */
 import { parseArgs } from 'node:util';
-import { GradientEncoder, codecKey, codecOf } from '@paceline/codecs';
+import { GradientEncoder, codecKey, codecOf, parameterCodecOf } from '@paceline/codecs';
 import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
@@ -45,6 +46,7 @@ const { values: flags } = parseArgs({
     examples: { type: 'string', default: '60000' },
     steps: { type: 'string', default: '1,5,20,100' },
     only: { type: 'string' },
+    specs: { type: 'string' },
   },
 });
 const [globalBatch, replicas] = /** @type {[number, number]} */ ([flags.batch, flags.replicas].map(Number));
@@ -97,9 +99,32 @@ async function trained(input, target) {
   const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
   const encoder =
     codec && spec.codec && new GradientEncoder(codec, arena, chunks, seed, spec.codec, replicas, (round) => schedule.round(round).count);
+  const back = parameterCodecOf(spec.codec, seed);
+  const published = back ? new Float32Array(weights) : weights;
   const order = new Int32Array(examples);
   const dense = vectorBytes + HEADER_BYTES * chunks.length;
-  let sent = 0;
+  let [sent, received] = [0, 0];
+
+  /**
+   * What workers have of a generation.
+   * @param {number} generation
+   */
+  const publish = (generation) => {
+    for (const { index, offset, length, isEncoded } of chunks) {
+      const at = param + 4 * offset;
+      received += HEADER_BYTES;
+      if (!back || !isEncoded) {
+        published.set(arena.f32(at, length), offset);
+        received += 4 * length;
+        continue;
+      }
+      const encoded = back.encode(arena, at, length, generation, index);
+      back.decode(arena, encoded.pointer, encoded.bytes, gradient + 4 * offset, length, generation, index);
+      published.set(arena.f32(gradient + 4 * offset, length), offset);
+      received += encoded.bytes;
+      arena.free(encoded.pointer);
+    }
+  };
 
   /**
    * What a server has of a replica, in place of it.
@@ -139,14 +164,15 @@ async function trained(input, target) {
     const { epoch, roundInEpoch, first, count } = schedule.round(round);
     if (roundInEpoch === 0) fillPermutation(seed, epoch, examples, order);
     arena.kernels.fill(sum, layout.totalLength, 0);
-    if (!updates) engine.load(weights);
+    publish(round);
+    if (!updates) engine.load(published);
     const taken = Math.min(steps, Math.ceil(count / globalBatch));
     for (let replica = 0; replica < replicas; replica++) {
       const rows = replicaRows(count, replicas, replica);
       const whole = { from: first + rows.from, to: first + rows.to };
       if (updates) {
         const parts = microBatches(whole, taken);
-        updates.run({ round, replica, steps: parts.length, start: weights, out: gradient }, (local, own, out) => {
+        updates.run({ round, replica, steps: parts.length, start: published, out: gradient }, (local, own, out) => {
           engine.load(own);
           return step(round * steps + local, replica, parts[local] ?? { from: 0, to: 0 }, out);
         });
@@ -170,7 +196,7 @@ async function trained(input, target) {
   if (target === undefined) error = testErrorPercent(engine, evaluation, format);
   engine.dispose();
   const epochs = round / schedule.roundsPerEpoch;
-  return { error, rounds: round, sent: sent / replicas, received: round * dense, epochs };
+  return { error, rounds: round, sent: sent / replicas, received, epochs };
 }
 
 /**
@@ -240,12 +266,20 @@ const COMPARED = [
   },
 ];
 
+/** @type {typeof COMPARED} */
+const WANTED = flags.specs
+  ? JSON.parse(flags.specs).map((/** @type {RunSpecInput & { what?: string }} */ { what, ...input }) => ({
+      what: what ?? JSON.stringify(input),
+      input,
+    }))
+  : COMPARED;
+
 async function besideDense() {
   const seeds = Array.from({ length: Number(flags.seeds) }, (_, i) => i + 1);
   const rows = [];
   /** @type {{ error: number, sent: number, received: number } | undefined} */
   let dense;
-  for (const { what, input } of COMPARED) {
+  for (const { what, input } of WANTED) {
     const results = [];
     for (const seed of seeds) {
       results.push(await trained({ optimizer: ADAMW, length: { epochs: Number(flags.epochs) }, seed, ...input }, undefined));
@@ -264,6 +298,7 @@ async function besideDense() {
       sentMegabytes: rounded(sent / 1e6),
       timesFewerSent: rounded(dense.sent / sent),
       timesFewerReceived: rounded(dense.received / received),
+      timesFewer: rounded((dense.sent + dense.received) / (sent + received)),
     });
   }
   return rows;

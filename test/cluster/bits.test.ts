@@ -128,7 +128,7 @@ describe('over unix', () => {
     const kept = { innerState: 'keep', outerOptimizer: 'nesterov', startWorkers: 3 };
     for (const input of [
       local(2, {}, { accumulate: 2 }),
-      local(2, { codec: { kind: 'top-k', density: 0.02, errorFeedback: true } }, kept),
+      local(2, { codec: { kind: 'top-k', density: 0.02, values: 'int2', errorFeedback: true } }, kept),
       local(2, { optimizer: { name: 'adam', learningRate: 0.002 } }, kept),
       local(2, {}, { ...kept, outerOptimizer: 'elastic', movingRate: 0.15 }),
       local(2, { codec: { kind: 'int8' } }, { outerOptimizer: 'elastic', startWorkers: 3 }),
@@ -156,8 +156,9 @@ describe('over unix', () => {
     const codecs: NonNullable<RunSpecInput['codec']>[] = [
       { kind: 'int4', parameters: 'int8' },
       { kind: 'none', parameters: 'bf16' },
-      { kind: 'random-k', density: 0.1 },
+      { kind: 'random-k', density: 0.1, values: 'int4' },
       { kind: 'top-k', density: 0.02, errorFeedback: true },
+      { kind: 'top-k', density: 0.05, values: 'int2', errorFeedback: true },
     ];
     for (const codec of codecs) {
       const input: RunSpecInput = { ...base, model: SMALL, codec, length: { rounds: 6 } };

@@ -12,10 +12,31 @@ function halves(x: Float32Array): Float32Array {
   return references.fromHalf(references.toHalf(x, factor), 1 / factor);
 }
 
-function largestOf(x: Float32Array, count: number): Float32Array {
+type Values = CodecSpec['values'];
+
+/** The elements that are sent, as they are decoded. 512 of them share a step, or two magnitudes. */
+function asSent(x: Float32Array, values: Values, key: number): Float32Array {
+  const n = x.length;
+  const rounding = codecKey(key, 0, 0, -2);
+  if (values === 'bf16') return references.fromBfloat(references.toBfloat(x));
+  const coded =
+    values === 'int8' || values === 'int4'
+      ? references.quantize(x, BITS[values]!, rounding)
+      : values === 'int2'
+        ? references.toLevels(x)
+        : undefined;
+  if (!coded || coded.length >= 4 * n) return x;
+  return values === 'int2' ? references.fromLevels(coded, n) : references.dequantize(coded, n, BITS[values!]!);
+}
+
+function largestOf(x: Float32Array, count: number, values: Values, key: number): Float32Array {
   const least = references.kthMagnitude(x, count);
   const equal = count - references.countFrom(x, least + 1);
-  return references.scatter(references.gather(x, least, equal), x.length)!;
+  const bytes = references.gather(x, least, equal);
+  const sent = bytes.subarray(4, 4 + 4 * count);
+  const decoded = asSent(new Float32Array(sent.slice().buffer), values, key);
+  sent.set(new Uint8Array(decoded.buffer, decoded.byteOffset, 4 * count));
+  return references.scatter(bytes, x.length)!;
 }
 
 export class ReferenceCodec {
@@ -56,7 +77,7 @@ export class ReferenceCodec {
   }
 
   private chunk(x: Float32Array, key: number, spec: Pick<CodecSpec, 'kind' | 'density'> & Partial<CodecSpec> = this.spec): Float32Array {
-    const { kind, density = DEFAULT_DENSITY, errorFeedback } = spec;
+    const { kind, density = DEFAULT_DENSITY, errorFeedback, values } = spec;
     const bits = BITS[kind];
     const count = Math.max(1, Math.round(x.length * density));
     if (kind === 'none') return x;
@@ -64,8 +85,9 @@ export class ReferenceCodec {
     if (kind === 'fp16') return halves(x);
     if (kind === 'bf16') return references.fromBfloat(references.toBfloat(x));
     if (kind === 'sign') return references.fromSigns(references.toSigns(x), x.length);
-    if (kind === 'top-k') return largestOf(x, count);
-    if (kind === 'random-k') return references.scatterDrawn(references.gatherDrawn(x, count, key, !errorFeedback), x.length, key);
+    if (kind === 'top-k') return largestOf(x, count, values, key);
+    if (kind === 'random-k')
+      return references.scatterDrawn(asSent(references.gatherDrawn(x, count, key, !errorFeedback), values, key), x.length, key);
     throw new Error(`the reference has no ${kind}`);
   }
 }

@@ -10,6 +10,7 @@ import { Compute, type ComputeOptions } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
 import type { Leak } from './leak-guard.js';
 import { leakLeaveDeadlineMs } from './recycling.js';
+import { linkOfRun } from './run-link.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
 /** A finished node is queued as a whole. Queued bytes are references into the gradient arena, which is bounded. */
@@ -20,13 +21,15 @@ export type RunSession = SeatSession<Compute>;
 export interface RunSessionOptions extends ComputeOptions {
   readonly workerId: string;
   readonly transport: 'auto' | 'unix' | 'tcp';
-  /** Between this worker and all servers, for tests of slow links. */
+  /** Between this worker and all servers, for tests of slow links; a run may name one of its own. */
   readonly link: Link | undefined;
   /** For connections by TCP; undefined: they are not encrypted. */
   readonly identity: TlsIdentity | undefined;
   readonly log: Logger;
   /** In place of `connect`, for a worker that holds shards itself. */
-  readonly connect?: ((server: ServerAddress, deadlineMs: number, peer: TlsRole) => Promise<Connection>) | undefined;
+  readonly connect?:
+    | ((server: ServerAddress, deadlineMs: number, peer: TlsRole, link: Link | undefined) => Promise<Connection>)
+    | undefined;
 }
 
 /**
@@ -40,7 +43,8 @@ export async function startSession(
   options: RunSessionOptions,
   onLeak: (leak: Leak) => void,
 ): Promise<RunSession> {
-  const { workerId, transport, link, identity, log } = options;
+  const { workerId, transport, identity, log } = options;
+  const link = linkOfRun(job.spec) ?? options.link;
   // Whose certificate whoever holds the shards shows.
   const peer = job.spec.strategy.kind === 'multi-worker-mirrored' ? 'worker' : 'server';
   const tls = identity && { identity, peers: [peer] as const };
@@ -59,7 +63,7 @@ export async function startSession(
     cores: availableParallelism(),
     speed: job.spec.engine === 'mixed' ? engine.examplesPerSecond || undefined : undefined,
     connect: (server) =>
-      options.connect?.(server, CONNECT_DEADLINE_MS, peer) ??
+      options.connect?.(server, CONNECT_DEADLINE_MS, peer, link) ??
       connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, link, tls, maxQueuedBytes: MAX_QUEUED_BYTES }),
   });
   compute.onLeak = (leak) => {

@@ -103,12 +103,13 @@ export class ShardHost {
   /**
    * @param deadlineMs for everything until the connection stands
    * @param peer the role in whose certificate the other side must be
+   * @param link of the run, if it is not that of this process
    * @throws ConnectError
    */
-  connect(address: ServerAddress, deadlineMs: number, peer: TlsRole): Promise<Connection> {
+  connect(address: ServerAddress, deadlineMs: number, peer: TlsRole, link = this.options.link): Promise<Connection> {
     const here = this.connectHere(address);
     if (here) return Promise.resolve(here);
-    const { transport, link, identity } = this.options;
+    const { transport, identity } = this.options;
     const tls = identity && { identity, peers: [peer] };
     return connect(address, { deadlineMs, transport, link, tls, maxQueuedBytes: MAX_QUEUED_BYTES, counters: this.dialled });
   }

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Arena } from '@paceline/kernels';
-import { CODECS, type CodecSpec } from '@paceline/spec';
+import { CODECS, VALUE_KINDS, type CodecSpec } from '@paceline/spec';
 import { codecKey } from './codec.js';
 import { codecOf } from './codecs.js';
 
@@ -14,7 +14,14 @@ const [source, encoded, decoded] = [0, 0, 0].map(() => arena.alloc(MAX * 12 + 2 
 /** auto is none of its own. */
 const KINDS = CODECS.filter((kind) => kind !== 'auto');
 
-const SPECS: readonly CodecSpec[] = KINDS.filter((kind) => kind !== 'none').flatMap((kind): CodecSpec[] => {
+const VALUES: readonly CodecSpec[] = VALUE_KINDS.filter((values) => values !== 'float32').flatMap((values) => [
+  { kind: 'top-k', density: 0.01, values, errorFeedback: false },
+  { kind: 'top-k', density: 0.3, values, errorFeedback: false },
+  { kind: 'random-k', density: 0.3, values, errorFeedback: false },
+  { kind: 'threshold', threshold: 5e-4, values, errorFeedback: false },
+  { kind: 'threshold', threshold: 9e-4, values, errorFeedback: false },
+]);
+const PLAIN: readonly CodecSpec[] = KINDS.filter((kind) => kind !== 'none').flatMap((kind): CodecSpec[] => {
   const plain = { kind, errorFeedback: false };
   if (kind === 'threshold') return [{ ...plain, threshold: 5e-4 }];
   if (kind === 'dgc') return [0.01, 0.2].map((density) => Object.assign({ density, warmupRounds: density > 0.1 ? 10 : 0 }, plain));
@@ -23,8 +30,8 @@ const SPECS: readonly CodecSpec[] = KINDS.filter((kind) => kind !== 'none').flat
     ? [0.01, 0.3, kind === 'top-k' ? 0.5 : 1].map((density) => ({ ...plain, density }))
     : [plain];
 });
-const named = SPECS.map((spec) => ({
-  name: [spec.kind, spec.density ?? spec.threshold ?? spec.rank].filter(Boolean).join(' '),
+const named = [...PLAIN, ...VALUES].map((spec) => ({
+  name: [spec.kind, spec.density ?? spec.threshold ?? spec.rank, spec.values].filter(Boolean).join(' '),
   codec: codecOf(spec)!,
 }));
 
@@ -141,6 +148,32 @@ test.each([
   const plain = codecOf({ kind: 'random-k', density, errorFeedback: true })!;
   for (const [i, value] of through(plain, n, 7)!.back.entries()) expect([0, x[i]]).toContain(value);
 });
+
+test.each([
+  ['bf16', 2 ** -8],
+  ['int8', 1 / 127],
+  ['int4', 1 / 7],
+  ['int2', 1],
+] as const)(
+  'top-k with values in %s sends the same elements as with float32, as near as their bits allow, in fewer bytes',
+  (values, worst) => {
+    const x = put(Array.from({ length: 1200 }, (_, i) => Math.sin(i * i) * 1e-3));
+    const largest = Math.max(...x.map(Math.abs));
+    const [plain, coded] = [undefined, values].map((kind) => {
+      const spec: CodecSpec = { kind: 'top-k', density: 0.25, errorFeedback: false };
+      return through(codecOf(kind ? { ...spec, values: kind } : spec)!, x.length, 11)!;
+    }) as [{ bytes: Uint8Array; back: Float32Array }, { bytes: Uint8Array; back: Float32Array }];
+    expect(coded.bytes.length).toBeLessThan(plain.bytes.length - (values === 'bf16' ? 599 : 800));
+    for (const [i, value] of plain.back.entries()) {
+      expect(Math.abs(value - coded.back[i]!)).toBeLessThanOrEqual(worst * largest);
+      if (value === 0) expect(coded.back[i]).toBe(0);
+    }
+    // So few that a step would be longer than what it saves: they are sent as they are.
+    put([1, 2, 3, 4]);
+    const few = codecOf({ kind: 'top-k', density: 0.25, values, errorFeedback: false })!;
+    expect([...through(few, 4, 1)!.back]).toEqual([0, 0, 0, 4]);
+  },
+);
 
 test('threshold sends what is as large per example, and leaves a chunk as it is that would be longer', () => {
   const codec = codecOf({ kind: 'threshold', threshold: 0.5, errorFeedback: false })!;

@@ -12,19 +12,29 @@
  * | dgc              | the largest elements of what gathers in a replica with its momentum, as bfloat16 | Lin et al. 2018                                     |
  * | power-sgd        | two thin factors of the matrix of each variable, rounded to 8 bits              | Vogels et al. 2019                                    |
  * | random-k         | elements drawn under a key that the server has as well                         | Stich et al. 2018                                     |
+ *
+ * The elements of top-k, threshold and random-k travel as float32 or, with `values`, in fewer bits (SparseLoCo, Sarfi et al. 2025): gathered.ts.
  */
 import { quantizedBytes, signBytes } from '@paceline/kernels';
 import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
 import { dgc } from './dgc.js';
+import {
+  COUNT_BYTES,
+  countOf,
+  decodeGathered,
+  encodeGathered,
+  encodeLargest,
+  isGathered,
+  mostGathered,
+  shorter,
+  valueBytes,
+  valuesOf,
+  type Values,
+} from './gathered.js';
 import { powerSgd, type Shapes } from './power-sgd.js';
 
 const FLOAT_BYTES = 4;
-/** A count, and for each element its four bytes and one to five of distance. */
-const COUNT_BYTES = 4;
-const mostGathered = (count: number): number => COUNT_BYTES + 9 * count;
-const isGathered = (count: number, bytes: number): boolean => bytes >= COUNT_BYTES + 5 * count && bytes <= mostGathered(count);
-const KTH_SCRATCH_BYTES = 16_384;
 
 /** Half precision ends at 65,504: the largest element comes to at most 2^15. */
 const HALF_EXPONENT = 15;
@@ -107,63 +117,66 @@ const sign: Codec = {
   },
 };
 
-/** Elements that are sent of n: at least one. */
-const countOf = (n: number, density: number): number => Math.max(1, Math.round(n * density));
-
-const topK = (density: number): Codec => ({
+const topK = (density: number, values: Values | undefined): Codec => ({
   number: 7,
   leavesSome: true,
   maxBytes: (n) => mostGathered(countOf(n, density)),
-  isLength: (n, bytes) => isGathered(countOf(n, density), bytes),
-  encode(arena, from, to, n) {
-    const { kernels } = arena;
-    const count = countOf(n, density);
-    const scratch = arena.alloc(KTH_SCRATCH_BYTES);
-    const least = kernels.kthMagnitude(from, n, count, scratch);
-    arena.free(scratch);
-    const bytes = kernels.gather(from, to, n, count, least, kernels.equalWanted());
-    return bytes < FLOAT_BYTES * n ? bytes : 0;
-  },
-  decode: (arena, from, bytes, to, n) =>
-    new DataView(arena.memory.buffer).getUint32(from, true) === countOf(n, density) && arena.kernels.scatter(from, bytes, to, n),
+  isLength: (n, bytes) => isGathered(values, countOf(n, density), bytes),
+  encode: (arena, from, to, n, key) => encodeLargest(arena, from, to, n, countOf(n, density), values, key),
+  decode: (arena, from, bytes, to, n) => decodeGathered(arena, from, bytes, to, n, values, (count) => count === countOf(n, density)),
 });
 
 const float = new Float32Array(1);
 const word = new Uint32Array(float.buffer);
 
 /** @param magnitude of the gradient of one example on average */
-const threshold = (magnitude: number): Codec => ({
+const threshold = (magnitude: number, values: Values | undefined): Codec => ({
   number: 8,
   leavesSome: true,
   maxBytes: (n) => FLOAT_BYTES * n,
   isLength: (n, bytes) => bytes >= COUNT_BYTES && bytes < FLOAT_BYTES * n,
-  encode({ kernels }, from, to, n, _key, examples) {
+  encode(arena, from, to, n, key, examples) {
     float[0] = magnitude * Math.max(1, examples);
     const least = Math.min(word[0]!, INFINITY_BITS);
-    const count = kernels.countFrom(from, n, least);
+    const count = arena.kernels.countFrom(from, n, least);
     if (mostGathered(count) >= FLOAT_BYTES * n) return 0;
-    return kernels.gather(from, to, n, count, least, n);
+    return encodeGathered(arena, from, to, n, { count, least, equal: n, values, key });
   },
-  decode: ({ kernels }, from, bytes, to, n) => kernels.scatter(from, bytes, to, n),
+  decode: (arena, from, bytes, to, n) =>
+    decodeGathered(arena, from, bytes, to, n, values, (count) => !values || mostGathered(count) < FLOAT_BYTES * n),
 });
 const INFINITY_BITS = 0x7f800000;
 
 /** @param isScaled each element that is sent stands for those of its part, so that the mean of what is sent is the gradient */
-const randomK = (density: number, isScaled: boolean): Codec => ({
+const randomK = (density: number, isScaled: boolean, wanted: Values | undefined): Codec => ({
   number: 9,
   leavesSome: false,
+  // They are drawn as float32 before they become shorter.
   maxBytes: (n) => FLOAT_BYTES * countOf(n, density),
-  isLength: (n, bytes) => bytes === FLOAT_BYTES * countOf(n, density),
-  encode({ kernels }, from, to, n, key) {
+  isLength: (n, bytes) => bytes === valueBytes(wanted, countOf(n, density)),
+  encode(arena, from, to, n, key) {
+    const { kernels } = arena;
     const count = countOf(n, density);
     // What is drawn must not hide what is not finite.
     if (kernels.allFinite(from, n)) kernels.gatherDrawn(from, to, n, count, key, isScaled);
     else kernels.fill(to, count, NaN);
-    return FLOAT_BYTES * count;
+    const values = shorter(wanted, count);
+    if (!values) return FLOAT_BYTES * count;
+    const scratch = arena.alloc(values.bytes(count));
+    values.encode(kernels, to, scratch, count, key);
+    arena.bytes(to, values.bytes(count)).set(arena.bytes(scratch, values.bytes(count)));
+    arena.free(scratch);
+    return values.bytes(count);
   },
-  decode({ kernels }, from, _bytes, to, n, key) {
-    kernels.scatterDrawn(from, to, n, countOf(n, density), key);
-    return true;
+  decode(arena, from, _bytes, to, n, key) {
+    const { kernels } = arena;
+    const count = countOf(n, density);
+    const values = shorter(wanted, count);
+    const drawn = values ? arena.alloc(FLOAT_BYTES * count) : from;
+    const isGood = values?.decode(kernels, from, drawn, count) ?? true;
+    if (isGood) kernels.scatterDrawn(drawn, to, n, count, key);
+    if (values) arena.free(drawn);
+    return isGood;
   },
 });
 
@@ -171,6 +184,7 @@ const randomK = (density: number, isScaled: boolean): Codec => ({
 export function codecOf(spec: CodecSpec | undefined, shapes?: Shapes): Codec | undefined {
   if (!spec) return undefined;
   const density = spec.density ?? DEFAULT_DENSITY;
+  const values = valuesOf(spec.values);
   switch (spec.kind) {
     case 'none':
     case 'auto':
@@ -188,11 +202,11 @@ export function codecOf(spec: CodecSpec | undefined, shapes?: Shapes): Codec | u
     case 'sign':
       return sign;
     case 'top-k':
-      return topK(density);
+      return topK(density, values);
     case 'threshold':
-      return threshold(spec.threshold!);
+      return threshold(spec.threshold!, values);
     case 'random-k':
-      return randomK(density, !spec.errorFeedback);
+      return randomK(density, !spec.errorFeedback, values);
     case 'dgc':
       return dgc(spec);
     case 'power-sgd':

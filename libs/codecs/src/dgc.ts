@@ -10,47 +10,11 @@
 import type { Arena } from '@paceline/kernels';
 import { DEFAULT_MOMENTUM, dgcDensity, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
+import { COUNT_BYTES, countOf, decodeGathered, encodeLargest, mostGathered, valuesOf } from './gathered.js';
 
 const FLOAT_BYTES = 4;
 const HALF_BYTES = 2;
-const COUNT_BYTES = 4;
-const KTH_SCRATCH_BYTES = 16_384;
-
-const countOf = (n: number, density: number): number => Math.max(1, Math.round(n * density));
-/** As `gather` writes it, before its values become half as long. */
-const mostGathered = (count: number): number => COUNT_BYTES + 9 * count;
-
-/** u32 count, so many bfloat16, and the distances of `gather`. */
-function encodeLargest(arena: Arena, from: number, to: number, n: number, count: number): number {
-  const { kernels } = arena;
-  const scratch = arena.alloc(Math.max(KTH_SCRATCH_BYTES, HALF_BYTES * count));
-  const least = kernels.kthMagnitude(from, n, count, scratch);
-  const gathered = kernels.gather(from, to, n, count, least, kernels.equalWanted());
-  const values = to + COUNT_BYTES;
-  kernels.toBfloat(values, scratch, count);
-  const bytes = arena.bytes(values, gathered - COUNT_BYTES);
-  bytes.set(arena.bytes(scratch, HALF_BYTES * count));
-  bytes.copyWithin(HALF_BYTES * count, FLOAT_BYTES * count);
-  arena.free(scratch);
-  const length = gathered - HALF_BYTES * count;
-  return length < FLOAT_BYTES * n ? length : 0;
-}
-
-function decodeLargest(arena: Arena, from: number, bytes: number, to: number, n: number): boolean {
-  const count = new DataView(arena.memory.buffer).getUint32(from, true);
-  if (count < 1 || count > n || bytes < COUNT_BYTES + (HALF_BYTES + 1) * count) return false;
-  const wide = arena.alloc(bytes + HALF_BYTES * count);
-  const whole = arena.bytes(wide, bytes + HALF_BYTES * count);
-  whole.set(arena.bytes(from, COUNT_BYTES));
-  arena.kernels.fromBfloat(from + COUNT_BYTES, wide + COUNT_BYTES, count);
-  whole.set(
-    arena.bytes(from + COUNT_BYTES + HALF_BYTES * count, bytes - COUNT_BYTES - HALF_BYTES * count),
-    COUNT_BYTES + FLOAT_BYTES * count,
-  );
-  const isGood = arena.kernels.scatter(wide, whole.length, to, n);
-  arena.free(wide);
-  return isGood;
-}
+const VALUES = valuesOf('bf16');
 
 export function dgc(spec: CodecSpec): Codec {
   const at = (round: number, most: number): Codec => ({
@@ -60,8 +24,8 @@ export function dgc(spec: CodecSpec): Codec {
     // What is not shorter than the chunk, which is then sent as it is, has room for it.
     maxBytes: (n) => mostGathered(countOf(n, most)),
     isLength: (n, bytes) => bytes >= COUNT_BYTES + HALF_BYTES + 1 && bytes < FLOAT_BYTES * n,
-    encode: (arena, from, to, n) => encodeLargest(arena, from, to, n, countOf(n, dgcDensity(spec, round))),
-    decode: decodeLargest,
+    encode: (arena, from, to, n, key) => encodeLargest(arena, from, to, n, countOf(n, dgcDensity(spec, round)), VALUES, key),
+    decode: (arena, from, bytes, to, n) => decodeGathered(arena, from, bytes, to, n, VALUES, (count) => count > 0),
   });
   return at(Number.MAX_SAFE_INTEGER, dgcDensity(spec, 0));
 }

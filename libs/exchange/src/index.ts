@@ -26,6 +26,7 @@ export type { CompletedCheckpoint } from './attempt/checkpoints.js';
 export { Coordinator } from './attempt/coordinator.js';
 export { Rounds } from './sync/rounds.js';
 export { Member } from './sync/member.js';
+export type { MemberOptions } from './sync/member-table.js';
 export { type ComputePort, MEMBER_ROWS } from './sync/member-table.js';
 export type { WorkItem } from './async/done-set.js';
 export { ASYNC_COORDINATOR_ROWS, type AsyncCoordinatorOptions } from './async/async-coordinator-table.js';

@@ -2,7 +2,7 @@
 import { BLOCK } from './codec-blocks';
 
 /** Positive or +0, or not finite: what encoders write as a step or a magnitude. */
-function isMagnitude(x: f32): bool {
+export function isMagnitude(x: f32): bool {
   const bits = reinterpret<u32>(x);
   return bits >> 31 == 0 || (bits & 0x7fffffff) > 0x7f800000;
 }

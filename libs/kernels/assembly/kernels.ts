@@ -8,8 +8,9 @@
 
 export * from './checksum';
 export { largestMagnitude } from './codec-blocks';
-export * from './codec-checks';
+export { isQuantized, isSigns } from './codec-checks';
 export * from './codec-dense';
+export { fromLevels, isLevels, toLevels } from './codec-levels';
 export * from './codec-sparse';
 export * from './elementwise';
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Arena } from './arena.js';
-import { quantizedBytes, signBytes } from './codec-kernels.js';
+import { levelBytes, quantizedBytes, signBytes } from './codec-kernels.js';
 import { anyFloat, expectSameBits } from './kernels.fixture.js';
 import * as references from './references.js';
 
@@ -139,6 +139,18 @@ describe('kernels of codecs give the bits of their references', () => {
     });
   });
 
+  it('a sign and one of two magnitudes', () => {
+    forAll((x) => {
+      const bytes = references.toLevels(x);
+      const got = written(encoded, levelBytes(x.length), (to) => kernels.toLevels(source, to, x.length));
+      const scales = 8 * Math.ceil(x.length / 512);
+      expectSameBits(floatsOf(got.subarray(0, scales)), floatsOf(bytes.subarray(0, scales)));
+      expect(got.subarray(scales)).toEqual(bytes.subarray(scales));
+      const back = restored(bytes, x.length, (from, to) => kernels.fromLevels(from, to, x.length));
+      expectSameBits(back, references.fromLevels(bytes, x.length));
+    });
+  });
+
   it('the k largest, of equal ones the first', () => {
     const repeated = fc.array(fc.constantFrom(0, 1, -1, 2, NaN), { minLength: 1, maxLength: MAX });
     fc.assert(
@@ -191,6 +203,7 @@ describe('kernels of codecs give the bits of their references', () => {
         for (const [bytes, check] of [
           [references.quantize(x, bits, key), (of: typeof references | typeof kernels, it: never) => of.isQuantized(it, x.length, bits)],
           [references.toSigns(x), (of: typeof references | typeof kernels, it: never) => of.isSigns(it, x.length)],
+          [references.toLevels(x), (of: typeof references | typeof kernels, it: never) => of.isLevels(it, x.length)],
         ] as const) {
           arena.bytes(encoded, bytes.length).set(bytes);
           expect([check(kernels, encoded as never), check(references, bytes as never)]).toEqual([true, true]);
@@ -268,6 +281,18 @@ describe('what an encoding does to a gradient', () => {
     for (const [i, value] of x.entries()) expect(Math.abs(mean[i]! - value)).toBeLessThan((5 * step) / 2 / Math.sqrt(TIMES));
   });
 
+  it('leaves of a vector less than it was, with a sign and one of two magnitudes', () => {
+    for (const shape of [(i: number): number => Math.sin(i), (i: number): number => Math.tan(i), (): number => 1]) {
+      const x = put(values.map((_, i) => shape(i)));
+      kernels.toLevels(source, encoded, x.length);
+      kernels.fromLevels(encoded, decoded, x.length);
+      const squares = (y: Float32Array): number => y.reduce((sum, value) => sum + value * value, 0);
+      const rest = x.map((value, i) => value - arena.f32(decoded, x.length)[i]!);
+      // What two means leave is the variance within both: of a sine less than a tenth of its squares.
+      expect(squares(rest)).toBeLessThan(shape(1) === Math.sin(1) ? 0.1 * squares(x) : squares(x));
+    }
+  });
+
   it('does not hide what is not finite', () => {
     for (const bad of [NaN, Infinity, -Infinity]) {
       const x = put(values.map((value, i) => (i === 700 ? bad : value)));
@@ -278,6 +303,8 @@ describe('what an encoding does to a gradient', () => {
       }
       kernels.toSigns(source, encoded, x.length);
       expect(isFinite(() => kernels.fromSigns(encoded, decoded, x.length))).toBe(false);
+      kernels.toLevels(source, encoded, x.length);
+      expect(isFinite(() => kernels.fromLevels(encoded, decoded, x.length))).toBe(false);
       kernels.toBfloat(source, encoded, x.length);
       expect(isFinite(() => kernels.fromBfloat(encoded, decoded, x.length))).toBe(false);
       const bits = kernels.kthMagnitude(source, x.length, 1, scratch);

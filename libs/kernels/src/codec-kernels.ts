@@ -17,6 +17,9 @@ export interface CodecKernels {
   /** The sign of each element, and the mean magnitude of each block: `signBytes(n)`. */
   toSigns(src: number, dst: number, n: number): void;
   fromSigns(src: number, dst: number, n: number): void;
+  /** The sign of each element, and one of two magnitudes of its block: the mean of those above the mean, and that of the others. `levelBytes(n)`. */
+  toLevels(src: number, dst: number, n: number): void;
+  fromLevels(src: number, dst: number, n: number): void;
   /** Bits of the k-th largest magnitude, 1 ≤ k ≤ n; NaN is the largest. 16 KiB at `scratch` are overwritten. */
   kthMagnitude(src: number, n: number, k: number, scratch: number): number;
   /** Of the last `kthMagnitude`: how many elements with just that magnitude are among the k. */
@@ -32,6 +35,7 @@ export interface CodecKernels {
   /** Whether the bytes are what `quantize` may write for n elements: others would be decoded as well. */
   isQuantized(src: number, n: number, bits: number): boolean;
   isSigns(src: number, n: number): boolean;
+  isLevels(src: number, n: number): boolean;
   /** One element of each of k parts of the vector, drawn under the key; `isScaled`: times the elements of its part. 4·k bytes. */
   gatherDrawn(src: number, dst: number, n: number, k: number, key: number, isScaled: boolean): void;
   scatterDrawn(src: number, dst: number, n: number, k: number, key: number): void;
@@ -43,3 +47,4 @@ const blocks = (n: number): number => Math.ceil(n / CODEC_BLOCK);
 
 export const quantizedBytes = (n: number, bits: number): number => 4 * blocks(n) + 16 * Math.ceil((n * bits) / 128);
 export const signBytes = (n: number): number => 4 * blocks(n) + Math.ceil(n / 8);
+export const levelBytes = (n: number): number => 8 * blocks(n) + Math.ceil(n / 4);

@@ -4,10 +4,11 @@
  *   quantized   f32 step of each block of 512 elements, then groups of 16 bytes. A group holds 128 / bits elements: element j of it is in byte j mod 16,
  *               at bit (j div 16) · bits, in two's complement. Element = number · step. The last group is filled with zeros.
  *   signs       f32 mean magnitude of each block of 512, then a bit for each element, lowest first: 1 is negative
+ *   levels      f32 low and high magnitude of each block of 512, then two bits for each element, lowest first: 1 is negative, 2 the high one
  *   gathered    u32 count, f32 elements, then for each the number of elements left out before it, seven bits in a byte, lowest first (LEB128)
  *   drawn       f32 elements: element j is one of [j·n/k, (j+1)·n/k)
  */
-import { CODEC_BLOCK, quantizedBytes, signBytes } from './codec-kernels.js';
+import { CODEC_BLOCK, levelBytes, quantizedBytes, signBytes } from './codec-kernels.js';
 
 const f32 = Math.fround;
 const LEAST = f32(1e-35);
@@ -155,6 +156,38 @@ export function fromSigns(bytes: Uint8Array, n: number): Float32Array {
   });
 }
 
+export function toLevels(src: Float32Array): Uint8Array {
+  const out = new Uint8Array(levelBytes(src.length));
+  const blocks = blocksOf(src.length);
+  const view = new DataView(out.buffer);
+  const words = wordsOf(src);
+  for (const [b, { from, to }] of blocks.entries()) {
+    const magnitudes = Array.from(src.subarray(from, to), Math.abs);
+    const sum = magnitudes.reduce((before, x) => before + x, 0);
+    const mean = sum / magnitudes.length;
+    const larger = magnitudes.filter((x) => x > mean);
+    const high = larger.reduce((before, x) => before + x, 0);
+    const low = f32(larger.length > 0 ? (sum - high) / (magnitudes.length - larger.length) : mean);
+    view.setFloat32(8 * b, low, true);
+    view.setFloat32(8 * b + 4, larger.length > 0 ? f32(high / larger.length) : low, true);
+    for (let i = from; i < to; i++) {
+      const bits = (words[i]! >>> 31) | (magnitudes[i - from]! > mean ? 2 : 0);
+      out[8 * blocks.length + (i >> 2)]! |= bits << (2 * (i & 3));
+    }
+  }
+  return out;
+}
+
+export function fromLevels(bytes: Uint8Array, n: number): Float32Array {
+  const blocks = Math.ceil(n / CODEC_BLOCK);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Float32Array.from({ length: n }, (_, i) => {
+    const bits = bytes[8 * blocks + (i >> 2)]! >> (2 * (i & 3));
+    const magnitude = view.getFloat32(8 * Math.floor(i / CODEC_BLOCK) + 2 * (bits & 2), true);
+    return bits & 1 ? -magnitude : magnitude;
+  });
+}
+
 export function kthMagnitude(src: Float32Array, k: number): number {
   return [...wordsOf(src)].map(magnitudeOf).sort((a, b) => b - a)[k - 1]!;
 }
@@ -235,6 +268,16 @@ export function isSigns(bytes: Uint8Array, n: number): boolean {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   for (let b = 0; b < blocks; b++) if (!isMagnitude(view.getFloat32(4 * b, true))) return false;
   return n % 8 === 0 || bytes[4 * blocks + (n >> 3)]! >> (n & 7) === 0;
+}
+
+export function isLevels(bytes: Uint8Array, n: number): boolean {
+  const blocks = Math.ceil(n / CODEC_BLOCK);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (let b = 0; b < blocks; b++) {
+    const [low, high] = [view.getFloat32(8 * b, true), view.getFloat32(8 * b + 4, true)];
+    if (!isMagnitude(low) || !isMagnitude(high) || low > high) return false;
+  }
+  return n % 4 === 0 || bytes[8 * blocks + (n >> 2)]! >> (2 * (n & 3)) === 0;
 }
 
 function drawn(j: number, n: number, k: number, key: number): number {

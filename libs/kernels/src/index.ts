@@ -1,6 +1,6 @@
 export { Arena, ArenaFullError, ARENA_MAXIMUM_BYTES, type ArenaOptions } from './arena.js';
 export { checksumOf, ChecksumStream, isSummedInPlace, sharedBuffer } from './checksum.js';
-export { quantizedBytes, signBytes } from './codec-kernels.js';
+export { levelBytes, quantizedBytes, signBytes } from './codec-kernels.js';
 export { KernelsMissingError, type Kernels } from './kernels.js';
 export { measureChecksums, measureKernels, type ChecksumMeasurement, type KernelMeasurement, type MeasureOptions } from './measure.js';
 export * as references from './references.js';

@@ -102,12 +102,14 @@ export interface ChecksumParts extends Pick<Kernels, 'checksum'> {
 }
 
 /** Exports of the module: booleans are integers there, and integers are signed. */
-interface CompiledKernels extends Omit<Kernels, 'allFinite' | 'addFinite' | 'scatter' | 'isQuantized' | 'isSigns'>, ChecksumParts {
+interface CompiledKernels
+  extends Omit<Kernels, 'allFinite' | 'addFinite' | 'scatter' | 'isQuantized' | 'isSigns' | 'isLevels'>, ChecksumParts {
   allFinite(src: number, n: number): number;
   addFinite(dst: number, src: number, n: number): number;
   scatter(src: number, byteLength: number, dst: number, n: number): number;
   isQuantized(src: number, n: number, bits: number): number;
   isSigns(src: number, n: number): number;
+  isLevels(src: number, n: number): number;
   useSecret(at: number): void;
 }
 
@@ -148,6 +150,7 @@ export function instantiateKernels(memory: SharedMemory, secretAt = 0): Kernels 
     checksum: (src: number, byteLength: number) => kernels.checksum(src, byteLength) >>> 0,
     isQuantized: (src: number, n: number, bits: number) => kernels.isQuantized(src, n, bits) !== 0,
     isSigns: (src: number, n: number) => kernels.isSigns(src, n) !== 0,
+    isLevels: (src: number, n: number) => kernels.isLevels(src, n) !== 0,
     scatter: (src: number, byteLength: number, dst: number, n: number) => kernels.scatter(src, byteLength, dst, n) !== 0,
   });
 }

@@ -88,6 +88,8 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     dequantize: { streams: 1.25, run: () => k.dequantize(out, s, n, 8) },
     toSigns: { streams: 33 / 32, run: () => k.toSigns(w, out, n) },
     fromSigns: { streams: 33 / 32, run: () => k.fromSigns(out, s, n) },
+    toLevels: { streams: 17 / 16, run: () => k.toLevels(w, out, n) },
+    fromLevels: { streams: 17 / 16, run: () => k.fromLevels(out, s, n) },
     kthMagnitude: { streams: 1, run: () => void k.kthMagnitude(w, n, percent, t) },
     equalWanted: { streams: 1, run: () => void (k.kthMagnitude(w, n, percent, t) + k.equalWanted()) },
     countFrom: { streams: 1, run: () => void k.countFrom(w, n, ONE_BITS) },
@@ -96,6 +98,7 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     clearSent: { streams: 3, run: () => k.clearSent(out, s, n) },
     isQuantized: { streams: 0.25, run: () => void (k.quantize(w, out, n, 8, 1), k.isQuantized(out, n, 8)) },
     isSigns: { streams: 1 / 32, run: () => void k.isSigns(out, n) },
+    isLevels: { streams: 1 / 16, run: () => void (k.toLevels(w, out, n), k.isLevels(out, n)) },
     gatherDrawn: { streams: 0.02, run: () => k.gatherDrawn(w, out, n, percent, 1, true) },
     scatterDrawn: { streams: 1.02, run: () => k.scatterDrawn(out, s, n, percent, 1) },
   };

@@ -60,7 +60,8 @@ const LINK = /^(\d{1,6}(?:\.\d{1,3})?)(kbit|mbit|gbit)(?:,(\d{1,5})ms)?$/;
 const BITS = { kbit: 1e3, mbit: 1e6, gbit: 1e9 };
 const LEAST_LINK_BYTES = 1e3;
 
-function linkOf(text: string): { readonly bytesPerSecond: number; readonly delayMs: number } | undefined {
+/** What the text of a slow link says; undefined: it is none. */
+export function linkOf(text: string): { readonly bytesPerSecond: number; readonly delayMs: number } | undefined {
   const [, rate, unit, delay = '0'] = LINK.exec(text) ?? [];
   const bytesPerSecond = (Number(rate) * BITS[unit as keyof typeof BITS]) / 8;
   return bytesPerSecond >= LEAST_LINK_BYTES ? { bytesPerSecond, delayMs: Number(delay) } : undefined;

@@ -1,6 +1,6 @@
 export { dataAddress } from './data-address.js';
 export { endProcess, isAlive } from './end-process.js';
-export { readEnvironment, VARIABLES } from './environment.js';
+export { linkOf, readEnvironment, VARIABLES } from './environment.js';
 export { EXIT, EXIT_MEANINGS, type ExitName } from './exit-codes.js';
 export { exitWithError } from './exit-with-error.js';
 export { findFreePort, isPortFree } from './free-port.js';

@@ -19,6 +19,9 @@ test.each(CODECS.filter((kind) => kind !== 'dgc' && kind !== 'power-sgd' && kind
 
 test.each([
   [{ codec: { kind: 'int8', density: 0.1 } }, /codec\.density: belongs to top-k, random-k and dgc; the codec is int8/],
+  [{ codec: { kind: 'int8', values: 'int2' } }, /codec\.values: belongs to top-k, threshold and random-k; the codec is int8/],
+  [{ codec: { kind: 'dgc', values: 'int2' }, optimizer: { name: 'sgd' } }, /codec\.values: belongs to top-k/],
+  [{ codec: { kind: 'auto', values: 'int2' } }, /codec\.values: is picked by auto/],
   [{ codec: { kind: 'top-k', threshold: 0.1 } }, /codec\.threshold: belongs to the codec threshold/],
   [{ codec: { kind: 'threshold' } }, /codec\.threshold: is needed/],
   [{ codec: { kind: 'top-k', density: 0 } }, /codec\.density/],

@@ -19,6 +19,10 @@ export const CODECS = [
 ] as const;
 /** How parameters travel from servers to workers. */
 export const PARAMETER_CODECS = ['float32', 'fp16', 'bf16', 'int8'] as const;
+/** How the elements travel that a sparse codec sends. */
+export const VALUE_KINDS = ['float32', 'bf16', 'int8', 'int4', 'int2'] as const;
+export type ValueKind = (typeof VALUE_KINDS)[number];
+const SPARSE = ['top-k', 'threshold', 'random-k'] as const satisfies readonly (typeof CODECS)[number][];
 export const DEFAULT_DENSITY = 0.01;
 const MOST_TOP_K = 0.5;
 export const DEFAULT_MOMENTUM = 0.9;
@@ -44,6 +48,12 @@ export const codecSchema = z.strictObject({
     .gt(0)
     .max(1e6)
     .describe('With threshold: elements of the mean gradient of a replica are sent from this magnitude on.')
+    .optional(),
+  values: z
+    .enum(VALUE_KINDS)
+    .describe(
+      'With top-k, threshold and random-k: how the elements that are sent travel. int8 and int4 round at random with a step for each 512 of them; int2 sends the sign and one of two magnitudes of their 512. Left out: float32.',
+    )
     .optional(),
   momentum: z.number().min(0).lt(1).describe('With dgc: the momentum that each replica keeps. Left out: 0.9.').optional(),
   warmupRounds: z
@@ -107,6 +117,8 @@ export function codecConflicts({
     conflicts.push(['codec.threshold', `belongs to the codec threshold; the codec is ${kind}: leave it out`]);
   if (threshold === undefined && kind === 'threshold')
     conflicts.push(['codec.threshold', 'is needed by the codec threshold: give the magnitude from which on an element is sent']);
+  if (codec.values !== undefined && !SPARSE.some((sparse) => sparse === kind))
+    conflicts.push(['codec.values', `belongs to top-k, threshold and random-k; the codec is ${kind}: leave it out`]);
   if (codec.rank !== undefined && kind !== 'power-sgd')
     conflicts.push(['codec.rank', `belongs to power-sgd; the codec is ${kind}: leave it out`]);
   if (kind === 'power-sgd' && codec.errorFeedback) conflicts.push(['codec.errorFeedback', 'is part of power-sgd: leave it out']);
@@ -146,7 +158,7 @@ function autoConflicts(
       'codec.kind',
       'auto does not go with standby: a coordinator that takes over would not know what was picked; name a codec, or leave standby out',
     ]);
-  for (const option of ['density', 'threshold', 'momentum', 'warmupRounds', 'clipNorm', 'rank', 'parameters'] as const)
+  for (const option of ['density', 'threshold', 'values', 'momentum', 'warmupRounds', 'clipNorm', 'rank', 'parameters'] as const)
     if (codec[option] !== undefined) conflicts.push([`codec.${option}`, 'is picked by auto, or belongs to another codec: leave it out']);
   if (codec.errorFeedback)
     conflicts.push(['codec.errorFeedback', 'does not go with auto, which picks codecs that keep nothing: leave it out']);

@@ -89,8 +89,10 @@ export {
   keepsRest,
   picksCodec,
   PARAMETER_CODECS,
+  VALUE_KINDS,
   sendsEncodedParameters,
   type CodecSpec,
+  type ValueKind,
 } from './codec-spec.js';
 export {
   localModelIssue,

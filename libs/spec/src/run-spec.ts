@@ -98,6 +98,16 @@ export const weightsSchema = z.strictObject({
     .optional(),
 });
 
+/** Bits a second and milliseconds. */
+const LINK = /^(\d{1,6}(?:\.\d{1,3})?)(kbit|mbit|gbit)(?:,\d{1,5}ms)?$/;
+const KILOBITS = { kbit: 1, mbit: 1e3, gbit: 1e6 };
+const LEAST_KILOBITS = 8;
+
+function isLink(text: string): boolean {
+  const [, rate, unit] = LINK.exec(text) ?? [];
+  return Number(rate) * KILOBITS[unit as keyof typeof KILOBITS] >= LEAST_KILOBITS;
+}
+
 export const runSpecSchema = z
   .strictObject({
     name: z
@@ -207,6 +217,13 @@ export const runSpecSchema = z
       .max(3_600_000)
       .describe('A worker without progress for this long is declared lost, in milliseconds.')
       .default(60_000),
+    link: z
+      .string()
+      .refine(isLink, 'must be like 20mbit,30ms: at least 8kbit a second, and milliseconds each way')
+      .describe(
+        'Slows the connections between workers and servers of this run down, to try out what a network would do: 20mbit,30ms is so much a second and so long a delay, each way, for each worker. Left out: not at all.',
+      )
+      .optional(),
     checkpoint: checkpointSchema.describe('What is kept of the weights, and how often.').prefault({}),
     restarts: z
       .int()

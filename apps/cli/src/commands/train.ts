@@ -64,7 +64,7 @@ export const HEADINGS: readonly (readonly [heading: string, fields: readonly str
   ['Losses and metrics:', ['loss', 'lossOptions', 'losses', 'lossWeights', 'lossFromLogits', 'metrics', 'metricOptions']],
   ['Optimizer, learning rate and gradients:', ['optimizer', 'learningRate', 'gradient']],
   ['Validation while training:', ['validation', 'earlyStopping', 'reduceLROnPlateau']],
-  ['Over many processes:', ['replicas', 'strategy', 'codec', 'engine', 'stepDeadlineMs', 'restarts']],
+  ['Over many processes:', ['replicas', 'strategy', 'codec', 'engine', 'stepDeadlineMs', 'link', 'restarts']],
   ['Checkpoints:', ['checkpoint']],
 ];
 

@@ -9,6 +9,7 @@ import {
   EXIT,
   formerData,
   isPortFree,
+  linkOf,
   onShutdown,
   readEnvironment,
   requestShutdown,
@@ -63,6 +64,12 @@ export function addStackCommands(program: Command, act: Act): void {
     )
     .option('--host <address>', 'address to listen on; others can reach it with 0.0.0.0', '127.0.0.1')
     .option('--tls', 'encrypt TCP between workers and servers, with certificates of a CA of its own; PACELINE_TLS=on does the same')
+    .addOption(
+      new Option(
+        '--link <speed>',
+        'slow each worker down to such a link, each way, to try out what a network would do; 20mbit,30ms for example',
+      ).argParser(link),
+    )
     .action(act(up));
   program
     .command('down')
@@ -77,12 +84,22 @@ const ENVIRONMENT = {
   PACELINE_TLS: VARIABLES.PACELINE_TLS,
 };
 
+/** @throws UserError FLAG_INVALID */
+function link(text: string): string {
+  if (linkOf(text)) return text;
+  throw new UserError('FLAG_INVALID', `--link ${JSON.stringify(text.slice(0, 80))} is not a speed with a delay.`, {
+    hint: 'It must be like 20mbit,30ms: at least 8kbit a second, and milliseconds each way.',
+    exit: 'usage',
+  });
+}
+
 interface UpOptions {
   readonly workers: number;
   readonly servers: number;
   readonly port: number;
   readonly host: string;
   readonly tls?: boolean;
+  readonly link?: string;
 }
 
 async function up({ terminal, env, onStack }: CommandContext, command: Command): Promise<number> {

@@ -115,6 +115,8 @@ export interface MemberOptions {
   /** Left out: all come as float32. */
   readonly parameters?: EncodedParameters | undefined;
   readonly compute: ComputePort;
+  /** With a codec: the first replica of each sum that it would send of these without one. Left out: as it sends them. */
+  readonly firstOfSums?: ((replicas: readonly number[]) => readonly number[]) | undefined;
   /** Its rounds are measured: `codec: auto`. */
   readonly paceClock?: PaceClock | undefined;
   /** The coordinator ended this member's part. */

@@ -16,6 +16,9 @@ function setUp(flushes = true) {
   const connection = {
     isOpen: true,
     queuedBytes: 0,
+    remote: '10.0.0.1:7000',
+    sentBytes: 1000,
+    receivedBytes: 0,
     sendMessage: (message: Message) => void (sent.push(message.type), messages.push(message)),
     sendData: (_: unknown, __: unknown, onFlushed?: () => void) => {
       sent.push('gradient');
@@ -33,6 +36,7 @@ function setUp(flushes = true) {
     store: { bytes: (generation) => memory[generation & 1]! },
     compute: { step: () => undefined, evaluate: (generation) => void evaluated.push(generation), committed: () => undefined },
     onEnd: () => undefined,
+    firstOfSums: () => [0],
   });
   const own = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0, 1] }];
   const view = (number: number, members = own) => member.message(0, { type: 'view', view: number, term: 1, round: 0, members });
@@ -109,4 +113,12 @@ test('a chunk that does not come is pulled when the round stands still, of a gen
   expect(evaluated).toEqual([1]);
   tellAgain();
   expect(pulls()).toHaveLength(1);
+});
+
+test('of gradients that are encoded one by one those count as what they save that would be sent without a codec', () => {
+  const { member, messages, node } = setUp();
+  node(1);
+  member.heartbeat(1);
+  // Replica 0 stands for the sum of both; the frame of replica 1, a header and its chunk, would not be there.
+  expect(messages.at(-1)).toMatchObject({ traffic: { toServersBytes: 1000, denseToServersBytes: 1000 - 44 - BYTES } });
 });

@@ -152,9 +152,14 @@ export class Member extends WorkerTransfer<MemberOptions> {
   node(node: GradientNode): void {
     if (node.round !== this.round || this.table.state === 'OVER') return node.release();
     this.table.take('node');
-    this.nodes.push(new HeldGradient(node, this.options.servers));
+    this.nodes.push(new HeldGradient(node, this.options.servers, this.isExtra(node)));
     if (!this.owesNodes()) this.rate?.computed(this.nodes.length, this.asked.size);
     for (const server of this.ownedBy.keys()) this.sendWindow(server);
+  }
+
+  /** Every replica that is encoded is sent by itself. */
+  private isExtra({ lo }: GradientNode): boolean {
+    return this.options.firstOfSums?.([...this.asked]).includes(lo) === false;
   }
 
   /** It computes from rows of a table that it does not have. */

@@ -19,3 +19,12 @@ test('counts what has passed over open and ended connections, and what it would 
     denseToWorkersBytes: 17,
   });
 });
+
+test('a frame that has nothing to stand for without a codec has cost what it is long, also before it has left', () => {
+  const traffic = new WorkerTraffic();
+  traffic.sent(socket(0, 0), 300);
+  traffic.sent(socket(0, 0), -150);
+  expect(traffic.counts([socket(300, 0)])).toMatchObject({ toServersBytes: 300, denseToServersBytes: 450 });
+  traffic.sent(socket(0, 0), -600);
+  expect(traffic.counts([socket(300, 0)])).toMatchObject({ denseToServersBytes: 0 });
+});

@@ -1,6 +1,7 @@
 /**
- * Bytes on the sockets of a worker, in all its connections of one seat. What was saved by a codec is counted frame by frame, so that the same frames can
- * be compared with what they would have been without one. What stays in the process, between a worker and a shard of its own, passes no socket.
+ * Bytes on the sockets of a worker, in all its connections of one seat. What was saved by a codec is counted frame by frame, so that they can be compared
+ * with those of the same run without one. There replicas are added up before they are sent: a frame that has nothing to stand for has cost what it is
+ * long. What stays in the process, between a worker and a shard of its own, passes no socket.
  */
 import type { TrafficBytes } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
@@ -22,7 +23,7 @@ export class WorkerTraffic {
     this.toWorkersBytes += connection.receivedBytes;
   }
 
-  /** @param savedBytes by which a payload is shorter than its float32 elements */
+  /** @param savedBytes by which a payload is shorter than its float32 elements; below 0: by which it is longer than what would be sent in its place */
   sent(connection: Pick<Connection, 'remote'>, savedBytes: number): void {
     if (isSocket(connection)) this.savedToServersBytes += savedBytes;
   }
@@ -39,7 +40,8 @@ export class WorkerTraffic {
       toServersBytes += connection.sentBytes;
       toWorkersBytes += connection.receivedBytes;
     }
-    const denseToServersBytes = toServersBytes + this.savedToServersBytes;
+    // A frame in the queue is in what is saved, and not yet in what is sent.
+    const denseToServersBytes = Math.max(0, toServersBytes + this.savedToServersBytes);
     return { toServersBytes, toWorkersBytes, denseToServersBytes, denseToWorkersBytes: toWorkersBytes + this.savedToWorkersBytes };
   }
 }

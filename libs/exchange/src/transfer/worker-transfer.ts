@@ -5,7 +5,7 @@
  *   servers ── parameters ──> chunkOf, then `destination` in the flat vector, or scratch
  *   compute thread ── gradient node ──> HeldGradient ── chunk by chunk ──> servers ── let go, and flushed by all sockets ──> released
  */
-import { Codec, FrameType, type FrameHeader, type Members, type Message, type WorkerPace } from '@paceline/protocol';
+import { Codec, FrameType, HEADER_BYTES, type FrameHeader, type Members, type Message, type WorkerPace } from '@paceline/protocol';
 import type { Connection, FrameNumbers, MessagePlace } from '../connection.js';
 import { bytesOf } from '../attempt/regions.js';
 import { ServerTerms } from '../attempt/server-terms.js';
@@ -30,6 +30,8 @@ export class HeldGradient {
   constructor(
     readonly node: GradientNode,
     servers = 0,
+    /** Without a codec it would be in the sum of others. */
+    private readonly isExtra = false,
   ) {
     this.next = new Array<number>(servers).fill(0);
     this.vector = { type: FrameType.gradient, round: node.round, lo: node.lo, hi: node.hi };
@@ -38,7 +40,7 @@ export class HeldGradient {
   /**
    * Sends a chunk of it, unless that waits in the queue already: a connection that holds delivers what it was given.
    * @param isAsked it was delivered and dropped, though its write may not be over here
-   * @returns bytes by which it is shorter than its float32 elements
+   * @returns bytes by which it is shorter than what would be sent without a codec
    */
   send(to: Connection, numbers: FrameNumbers, chunk: MemberChunk, isAsked = false): number {
     const { index } = chunk;
@@ -51,7 +53,7 @@ export class HeldGradient {
       leaving.delete(index);
       this.letGo();
     });
-    return bytesOf(chunk.length) - part.bytes.length;
+    return this.isExtra ? -HEADER_BYTES - part.bytes.length : bytesOf(chunk.length) - part.bytes.length;
   }
 
   private leavingOver(connection: Connection): Set<number> {

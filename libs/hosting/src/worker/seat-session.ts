@@ -20,14 +20,24 @@ import {
   type Connection,
   type GradientNode,
   type MemberChunk,
+  type MemberOptions,
   type Outcome,
   type PaceClock,
   type AsyncComputePort,
 } from '@paceline/exchange';
 import type { Seat, SeatEnd } from './seat-loop.js';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
-import { createSchedule, layoutHash, rowGroups, shardChunks, workerLayout, type Layout, type WorkerLayout } from '@paceline/learning';
-import { heldRows, picksCodec, picksStrategy, roundExamples, type RunSpec } from '@paceline/spec';
+import {
+  createSchedule,
+  layoutHash,
+  maximalNodes,
+  rowGroups,
+  shardChunks,
+  workerLayout,
+  type Layout,
+  type WorkerLayout,
+} from '@paceline/learning';
+import { backupReplicasOf, heldRows, isEncoded, picksCodec, picksStrategy, roundExamples, type RunSpec } from '@paceline/spec';
 import { parameterDecoderOf } from '../run-codecs.js';
 import type { Log } from '../server/server-context.js';
 
@@ -214,8 +224,15 @@ function createMember(
     groups: rowGroups(layout, job.servers.length),
     totalRounds,
     paceClock,
+    firstOfSums: firstOfSums(spec),
     store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },
   });
+}
+
+/** Where each replica is sent by itself for its codec: what a worker would add up. Backup replicas are never added up. */
+function firstOfSums(spec: RunSpec): MemberOptions['firstOfSums'] {
+  if (!isEncoded(spec) || backupReplicasOf(spec.strategy) > 0) return undefined;
+  return (replicas) => maximalNodes(spec.replicas, new Set(replicas)).map(({ lo }) => lo);
 }
 
 /** What lies in the memory of a worker: all of the model, or of tables that are exchanged by rows those that it holds at once. */

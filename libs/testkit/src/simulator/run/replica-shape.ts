@@ -2,7 +2,7 @@
  * What a simulated run of mode sync does beyond a gradient for each replica: a codec on the way there and back, local steps, shards on the workers. A
  * seed draws it from streams of its own, so a seed that draws none of it means what it would mean without.
  */
-import { keepsRest, type CodecSpec } from '@paceline/spec';
+import { VALUE_KINDS, keepsRest, type CodecSpec } from '@paceline/spec';
 import type { Random } from '../world/random.js';
 import { STREAMING } from './gradient-shape.js';
 import type { RunShape } from './tiny-run.js';
@@ -22,11 +22,14 @@ export function randomCodec(random: Random, { optimizer, gradient, items }: Pick
   const isLayerwise = optimizer.name === 'lamb' || optimizer.name === 'lars';
   const keeps = mayKeep && !isLayerwise && gradient.clipNorm === undefined && gradient.clipGlobalNorm === undefined;
   if (kind === 'dgc' && (!keeps || optimizer.name !== 'sgd')) return undefined;
+  const values = random.pick(VALUE_KINDS);
+  const isSparse = kind === 'top-k' || kind === 'random-k' || kind === 'threshold';
   return {
     kind,
     errorFeedback: wantsFeedback && keeps && kind !== 'none' && kind !== 'dgc',
     ...(kind === 'threshold' ? { threshold: random.pick([0.1, 0.5, 2]) } : {}),
     ...(['top-k', 'random-k'].includes(kind) ? { density } : {}),
+    ...(isSparse && values !== 'float32' ? { values } : {}),
     ...(kind === 'dgc' ? { density: Math.min(density, 0.25), warmupRounds: random.pick([0, 3]), momentum: 0.9 } : {}),
     ...(parameters && !items ? { parameters } : {}),
   } satisfies CodecSpec;
