@@ -28,6 +28,7 @@ import type { Seat, SeatEnd } from './seat-loop.js';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import { createSchedule, layoutHash, rowGroups, shardChunks, workerLayout, type Layout, type WorkerLayout } from '@paceline/learning';
 import { heldRows, picksCodec, picksStrategy, roundExamples, type RunSpec } from '@paceline/spec';
+import type { ResidualLoss } from '@paceline/codecs';
 import { parameterDecoderOf } from '../run-codecs.js';
 import type { Log } from '../server/server-context.js';
 
@@ -36,7 +37,8 @@ const TICK_MS = 100;
 
 /** What an engine says to its session, from `listen` on. */
 export interface SeatComputeEvents {
-  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
+  /** @param lost what the codec had kept of the replica was not there */
+  contribution(round: number, replica: number, examples: number, sums: readonly number[], lost?: ResidualLoss): void;
   node(node: GradientNode): void;
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
   /** It has to have these rows before it can go on; they come by `rows` of its port. */
