@@ -8,7 +8,7 @@
  * is here: an element that waits for a hundred rounds has all their momentum when it is sent.
  */
 import type { Arena } from '@paceline/kernels';
-import { DEFAULT_MOMENTUM, dgcDensity, type CodecSpec } from '@paceline/spec';
+import { DEFAULT_DENSITY, DEFAULT_MOMENTUM, dgcDensity, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
 
 const FLOAT_BYTES = 4;
@@ -36,9 +36,10 @@ function encodeLargest(arena: Arena, from: number, to: number, n: number, count:
   return length < FLOAT_BYTES * n ? length : 0;
 }
 
-function decodeLargest(arena: Arena, from: number, bytes: number, to: number, n: number): boolean {
+/** @param fewest elements that a round sends @param most as well: those of the first round of a warm-up */
+function decodeLargest(arena: Arena, from: number, bytes: number, to: number, n: number, fewest: number, most: number): boolean {
   const count = new DataView(arena.memory.buffer).getUint32(from, true);
-  if (count < 1 || count > n || bytes < COUNT_BYTES + (HALF_BYTES + 1) * count) return false;
+  if (count < fewest || count > most || bytes < COUNT_BYTES + (HALF_BYTES + 1) * count) return false;
   const wide = arena.alloc(bytes + HALF_BYTES * count);
   const whole = arena.bytes(wide, bytes + HALF_BYTES * count);
   whole.set(arena.bytes(from, COUNT_BYTES));
@@ -53,6 +54,7 @@ function decodeLargest(arena: Arena, from: number, bytes: number, to: number, n:
 }
 
 export function dgc(spec: CodecSpec): Codec {
+  const { density: least = DEFAULT_DENSITY } = spec;
   const at = (round: number, most: number): Codec => ({
     number: 10,
     leavesSome: true,
@@ -61,7 +63,7 @@ export function dgc(spec: CodecSpec): Codec {
     maxBytes: (n) => mostGathered(countOf(n, most)),
     isLength: (n, bytes) => bytes >= COUNT_BYTES + HALF_BYTES + 1 && bytes < FLOAT_BYTES * n,
     encode: (arena, from, to, n) => encodeLargest(arena, from, to, n, countOf(n, dgcDensity(spec, round))),
-    decode: decodeLargest,
+    decode: (arena, from, bytes, to, n) => decodeLargest(arena, from, bytes, to, n, countOf(n, least), Math.min(n, countOf(n, most))),
   });
   return at(Number.MAX_SAFE_INTEGER, dgcDensity(spec, 0));
 }
