@@ -4,7 +4,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DataPlane, pace, type RunView } from '@paceline/testkit';
-import type { RunSpecInput } from '@paceline/spec';
+import { RESIDUAL_LOST, residualLossSchema } from '@paceline/protocol';
+import { CODECS, keepsRest, type CodecSpec, type RunSpecInput } from '@paceline/spec';
 import { reference } from './references.js';
 
 const ROUNDS = 12;
@@ -72,6 +73,31 @@ async function slowed(plane: DataPlane, run: RunView) {
   await plane.until(run, 'a worker', 60_000, () => (run.state?.seats.length ?? 0) >= 1);
   return pace(() => plane.workers.map(({ child }) => child.pid!), 0.1);
 }
+
+/** All codecs that keep nothing of a replica: a run has equal bits with them wherever its replicas are computed. auto is none of its own. */
+const KEEPS_NOTHING = CODECS.filter((kind) => kind !== 'none' && kind !== 'auto' && !keepsRest({ kind, errorFeedback: false }));
+const CODEC_OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
+  'top-k': { density: 0.02 },
+  'random-k': { density: 0.1 },
+  threshold: { threshold: 1e-3 },
+};
+
+/** A run of which a worker was killed in the middle: it is gone from the fleet. */
+async function killedIn(plane: DataPlane, input: RunSpecInput): Promise<RunView> {
+  const run = await plane.train({ ...input, length: { rounds: MOST_ROUNDS } });
+  const slow = await slowed(plane, run);
+  try {
+    await plane.until(run, 'round 1', 60_000, () => (run.state?.round ?? 0) >= 1);
+    const [victim] = plane.workers.splice(1, 1);
+    await victim!.kill('SIGKILL');
+  } finally {
+    slow.end();
+  }
+  expect(run.state!.round, 'it was killed in the middle').toBeLessThan(MOST_ROUNDS);
+  return run;
+}
+/** Enough for the loss of a worker to be in the middle of them. */
+const MOST_ROUNDS = 30;
 
 describe('over unix', () => {
   let plane: DataPlane;
@@ -151,7 +177,7 @@ describe('over unix', () => {
     plane.workers.splice(1, 1);
   });
 
-  test('3 workers; encoded gradients, with batch normalisation and with error feedback', async () => {
+  test('3 workers; encoded gradients with error feedback, and rounded parameters', async () => {
     while (plane.workers.length < 3) await plane.addWorker();
     const codecs: NonNullable<RunSpecInput['codec']>[] = [
       { kind: 'int4', parameters: 'int8' },
@@ -164,9 +190,34 @@ describe('over unix', () => {
       const input: RunSpecInput = { ...base, model: SMALL, codec, length: { rounds: 6 } };
       // With error feedback the bits need replicas that stay where they are.
       const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2, startWorkers: 3 } as const;
-      const result = await plane.finished(await plane.train({ ...input, strategy }));
+      const run = await plane.train({ ...input, strategy });
+      const result = await plane.finished(run);
       expect([codec, result.weightsSha256]).toEqual([codec, await reference(input)]);
+      expect(run.entries.filter((entry) => entry.kind === 'event' && entry.type === RESIDUAL_LOST)).toEqual([]);
     }
+  });
+
+  test.each(KEEPS_NOTHING)('encoded gradients: %s, and a worker that is SIGKILLed', async (kind) => {
+    const input: RunSpecInput = { ...base, model: SMALL, codec: { kind, ...CODEC_OPTIONS[kind] }, length: { rounds: MOST_ROUNDS } };
+    const expected = await reference(input);
+    while (plane.workers.length < 3) await plane.addWorker();
+    const servers = 1 + (KEEPS_NOTHING.indexOf(kind) % 2);
+    const strategy = { kind: 'parameter-server', mode: 'sync', servers, startWorkers: 3 } as const;
+    expect((await plane.finished(await killedIn(plane, { ...input, strategy }))).weightsSha256).toBe(expected);
+  });
+
+  test('a replica that moves loses its residual: the run says from which round on', async () => {
+    while (plane.workers.length < 3) await plane.addWorker();
+    const codec = { kind: 'top-k', density: 0.02, errorFeedback: true } as const;
+    const input: RunSpecInput = { ...base, model: SMALL, codec, length: { rounds: MOST_ROUNDS } };
+    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 1, startWorkers: 3 } as const;
+    const run = await killedIn(plane, { ...input, strategy });
+    expect((await plane.finished(run)).weightsSha256).not.toBe(await reference(input));
+    const losses = run.entries.flatMap((entry) =>
+      entry.kind === 'event' && entry.type === RESIDUAL_LOST ? [residualLossSchema.parse(entry.data)] : [],
+    );
+    expect(losses[0]).toMatchObject({ cause: 'moved' });
+    expect(losses[0]!.fromRound).toBeGreaterThan(0);
   });
 });
 

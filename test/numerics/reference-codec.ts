@@ -26,7 +26,7 @@ function asSent(x: Float32Array, values: Values, key: number): Float32Array {
         ? references.toLevels(x)
         : undefined;
   if (!coded || coded.length >= 4 * n) return x;
-  return values === 'int2' ? references.fromLevels(coded, n) : references.dequantize(coded, n, BITS[values!]!);
+  return values === 'int2' ? references.fromLevels(coded, n) : references.dequantize(coded, n, BITS[values as 'int8' | 'int4']!);
 }
 
 function largestOf(x: Float32Array, count: number, values: Values, key: number): Float32Array {
@@ -39,6 +39,14 @@ function largestOf(x: Float32Array, count: number, values: Values, key: number):
   return references.scatter(bytes, x.length)!;
 }
 
+/** Elements of at least this magnitude, which is one of the mean gradient of the replica; all of them, where that takes no more bytes. */
+function largeOf(x: Float32Array, threshold: number, examples: number): Float32Array {
+  const least = Math.fround(threshold * Math.max(1, examples));
+  const large = x.filter((value) => Math.abs(value) >= least).length;
+  // A count, and at most nine bytes for each.
+  return 4 + 9 * large >= 4 * x.length ? x : x.map((value) => (Math.abs(value) >= least ? value : 0));
+}
+
 export class ReferenceCodec {
   /** By replica: what its last gradient has left. */
   private readonly rests = new Map<number, { readonly rest: Float32Array; readonly examples: number }>();
@@ -46,6 +54,7 @@ export class ReferenceCodec {
   constructor(
     private readonly spec: CodecSpec,
     private readonly seed: number,
+    private readonly replicas: number,
     private readonly chunks: Layout['chunks'],
   ) {}
 
@@ -57,7 +66,7 @@ export class ReferenceCodec {
     const got = whole.slice();
     for (const { index, offset, length, section } of this.chunks) {
       const part = whole.subarray(offset, offset + length);
-      if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, round, replica, index)), offset);
+      if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, round, replica, index), examples / this.replicas), offset);
     }
     const rest = whole.map((x, i) => x - got[i]!);
     this.rests.set(replica, { rest, examples });
@@ -71,12 +80,18 @@ export class ReferenceCodec {
     const got = weights.slice();
     for (const { index, offset, length, section } of this.chunks) {
       const part = weights.subarray(offset, offset + length);
-      if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, generation, -1, index), { kind: parameters }), offset);
+      if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, generation, -1, index), 1, { kind: parameters }), offset);
     }
     return got;
   }
 
-  private chunk(x: Float32Array, key: number, spec: Pick<CodecSpec, 'kind' | 'density'> & Partial<CodecSpec> = this.spec): Float32Array {
+  /** @param examples of a replica, on average */
+  private chunk(
+    x: Float32Array,
+    key: number,
+    examples: number,
+    spec: Pick<CodecSpec, 'kind' | 'density'> & Partial<CodecSpec> = this.spec,
+  ): Float32Array {
     const { kind, density = DEFAULT_DENSITY, errorFeedback, values } = spec;
     const bits = BITS[kind];
     const count = Math.max(1, Math.round(x.length * density));
@@ -85,6 +100,7 @@ export class ReferenceCodec {
     if (kind === 'fp16') return halves(x);
     if (kind === 'bf16') return references.fromBfloat(references.toBfloat(x));
     if (kind === 'sign') return references.fromSigns(references.toSigns(x), x.length);
+    if (kind === 'threshold') return largeOf(x, spec.threshold!, examples);
     if (kind === 'top-k') return largestOf(x, count, values, key);
     if (kind === 'random-k')
       return references.scatterDrawn(asSent(references.gatherDrawn(x, count, key, !errorFeedback), values, key), x.length, key);

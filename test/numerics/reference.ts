@@ -110,7 +110,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   );
   const newSlots = (): Slots => [new Float32Array(layout.trainableLength), new Float32Array(layout.trainableLength)];
   const slots = newSlots();
-  const codec = spec.codec && new ReferenceCodec(spec.codec, spec.seed, layout.chunks);
+  const codec = spec.codec && new ReferenceCodec(spec.codec, spec.seed, spec.replicas, layout.chunks);
   const losses: number[] = [];
   const sha256AfterRounds: string[] = [];
   const seen: number[] = [];

@@ -1,7 +1,7 @@
 /** What is printed of a run. */
 import { FINAL_STATUSES, type Run, type RunAttempt, type RunCourse, type RunStatus, type RunSummary } from '@paceline/client';
 import { printBest, printMeasures } from './show-measures.js';
-import { printCodec, printStrategy, printTraffic } from './show-traffic.js';
+import { printCodec, printLostResiduals, printStrategy, printTraffic } from './show-traffic.js';
 import { clean } from './terminal/clean.js';
 import { ago, count, decimals, duration, localTime, percent, plural } from './terminal/format.js';
 import { printTable } from './terminal/print-table.js';
@@ -77,6 +77,7 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number, apiUrl: st
   printPlaces(run, line);
   printStrategy(run.pickedStrategy, line);
   printCodec(run.codec, line);
+  printLostResiduals(run.lostResiduals, line);
   if (!run.result) printTraffic(run.traffic, line);
   printResult(run, terminal, { apiUrl, course: run.course });
 }

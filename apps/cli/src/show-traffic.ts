@@ -32,6 +32,13 @@ export function printCodec(codec: Run['codec'], line: (name: string, value: stri
   line('', clean(why, 1000));
 }
 
+/** What the codec had kept of replicas and is gone: `of 4 replicas (moved), from round 12 on the bits are not those of an undisturbed run`. */
+export function printLostResiduals(lost: Run['lostResiduals'], line: (name: string, value: string) => void): void {
+  if (!lost) return;
+  const { replicas, causes, fromRound } = lost;
+  line('residuals', `${replicas} lost (${clean(causes.join(', '), 100)}): not the bits of an undisturbed run from round ${fromRound} on`);
+}
+
 /** The line of the run, and one for each worker where there are several. */
 export function printTraffic(traffic: RunSummary['traffic'] | Run['traffic'], line: (name: string, value: string) => void): void {
   if (!traffic || traffic.toServersBytes === 0) return;

@@ -8,6 +8,7 @@
  *   control cells      [progress, committed round, stopping]; Atomics
  */
 import type { RunRowsSettings } from '@paceline/data';
+import type { ResidualLoss } from '@paceline/codecs';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { Recording, Rows, WorkItem } from '@paceline/exchange';
 import type { SharedMemory } from '@paceline/kernels';
@@ -69,6 +70,8 @@ export interface ContributionMessage {
   readonly replica: number;
   readonly examples: number;
   readonly sums: readonly number[];
+  /** What the codec had kept of the replica was not there. */
+  readonly lost?: ResidualLoss | undefined;
 }
 
 export type FromCompute =

@@ -105,15 +105,16 @@ function contribute(round: number, replica: number, examples: number, sums: read
 
 /** Hands a gradient on, as it is, or encoded where each is of one replica. */
 function sendNode(round: number, lo: number, hi: number, vector: Vector): void {
-  const node = { kind: 'node', round, lo, hi, contribution } as const;
+  const leaf = contribution;
   contribution = undefined;
+  const node = { kind: 'node', round, lo, hi, contribution: leaf } as const;
   if (sparse) return send({ ...node, vector, groups: sparse.gradients(lo, hi, gradients.pieces(vector), gradients.parts) });
   if (!encode) return send({ ...node, vector });
   const sinceMs = spans.now();
-  const { vector: bytes, parts } = encode(round, lo, vector);
+  const { vector: bytes, parts, lost } = encode(round, lo, vector);
   spans.add('encode', sinceMs);
   gradients.free(vector);
-  send({ ...node, vector: bytes, encoded: parts });
+  send({ ...node, ...(leaf && { contribution: { ...leaf, lost } }), vector: bytes, encoded: parts });
 }
 
 const guard = new LeakGuard(engine, {

@@ -205,7 +205,7 @@ export class Compute implements SeatCompute {
   private pass(message: FromCompute, events: SeatComputeEvents): void {
     switch (message.kind) {
       case 'contribution':
-        return events.contribution(message.round, message.replica, message.examples, message.sums);
+        return events.contribution(message.round, message.replica, message.examples, message.sums, message.lost);
       case 'node': {
         const { round, lo, hi, vector, contribution, encoded, groups = [] } = message;
         if (contribution) this.pass(contribution, events);

@@ -9,7 +9,7 @@
  * the norm that codec.clipNorm bounds is one of the whole vector, added up over its parts in their order. Which parts there are depends on the run alone.
  * The compute thread allocates, the main thread attaches the arenas and reads (`GradientReader`).
  */
-import { GradientEncoder, type Codec } from '@paceline/codecs';
+import { GradientEncoder, type Codec, type ResidualLoss } from '@paceline/codecs';
 import type { ChunkBytes, MemberChunk } from '@paceline/exchange';
 import { Arena, ARENA_MAXIMUM_BYTES, type SharedMemory } from '@paceline/kernels';
 import type { Layout } from '@paceline/learning';
@@ -41,6 +41,8 @@ export interface EncodedPart {
 export interface EncodedGradient {
   readonly vector: Vector;
   readonly parts: readonly EncodedPart[];
+  /** In one of its parts at least. */
+  readonly lost: ResidualLoss | undefined;
 }
 
 /**
@@ -162,6 +164,7 @@ export class GradientMemory {
       return {
         vector: parts.map(({ pointer }) => pointer),
         parts: parts.map(({ codecs, offsets, lengths }) => ({ codecs, offsets, lengths })),
+        lost: parts.find((part) => part.lost)?.lost,
       };
     };
   }

@@ -33,6 +33,7 @@ const PLAIN: readonly CodecSpec[] = KINDS.filter((kind) => kind !== 'none').flat
 const named = [...PLAIN, ...VALUES].map((spec) => ({
   name: [spec.kind, spec.density ?? spec.threshold ?? spec.rank, spec.values].filter(Boolean).join(' '),
   codec: codecOf(spec)!,
+  spec,
 }));
 
 const gradients = fc
@@ -68,7 +69,7 @@ test('every codec has a number of its own, and 0 is the chunk as it is', () => {
   expect([numbers.size, numbers.has(0), codecOf(undefined)]).toEqual([KINDS.length, true, undefined]);
 });
 
-describe.each(named)('$name', ({ codec }) => {
+describe.each(named)('$name', ({ codec, spec }) => {
   test('writes the same bytes for the same elements and key, within the length that it says', () => {
     fc.assert(
       fc.property(gradients, fc.integer({ min: 0, max: 0xffffffff }), (values, key) => {
@@ -90,6 +91,21 @@ describe.each(named)('$name', ({ codec }) => {
       const x = put(Array.from({ length: 700 }, (_, i) => (i === 699 ? bad : 0.5)));
       const back = through(codec, x.length, 3)?.back ?? x;
       expect(back.some((value) => !Number.isFinite(value))).toBe(true);
+    }
+  });
+
+  test('brings back a constant chunk as that constant, or as 0 where an element is not sent', () => {
+    for (const constant of [0.5, -3e-5, 1e30, -1e-30]) {
+      const x = put(Array<number>(700).fill(constant));
+      const back = through(codec, x.length, 3)?.back ?? x;
+      // Elements that are drawn stand for those that are not: the sum stays what it was.
+      const sent = back.filter((value) => value !== 0);
+      const isDrawn = spec.kind === 'random-k';
+      const standsFor = isDrawn ? x.length / sent.length : 1;
+      // As many as are as large as the threshold: none of the smaller ones.
+      expect(sent.length > 0).toBe(spec.kind !== 'threshold' || Math.abs(constant) >= spec.threshold!);
+      for (const value of sent) expect(Math.abs(value / constant / standsFor - 1)).toBeLessThan(isDrawn ? 0.5 : spec.kind === 'power-sgd' ? 0.06 : 0.02);
+      if (isDrawn) expect(sent.reduce((sum, value) => sum + value, 0) / constant).toBeCloseTo(x.length, 1);
     }
   });
 

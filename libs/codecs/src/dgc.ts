@@ -8,7 +8,7 @@
  * is here: an element that waits for a hundred rounds has all their momentum when it is sent.
  */
 import type { Arena } from '@paceline/kernels';
-import { DEFAULT_MOMENTUM, dgcDensity, type CodecSpec } from '@paceline/spec';
+import { DEFAULT_DENSITY, DEFAULT_MOMENTUM, dgcDensity, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
 import { COUNT_BYTES, countOf, decodeGathered, encodeLargest, mostGathered, valuesOf } from './gathered.js';
 
@@ -17,6 +17,7 @@ const HALF_BYTES = 2;
 const VALUES = valuesOf('bf16');
 
 export function dgc(spec: CodecSpec): Codec {
+  const { density: least = DEFAULT_DENSITY } = spec;
   const at = (round: number, most: number): Codec => ({
     number: 10,
     leavesSome: true,
@@ -25,7 +26,9 @@ export function dgc(spec: CodecSpec): Codec {
     maxBytes: (n) => mostGathered(countOf(n, most)),
     isLength: (n, bytes) => bytes >= COUNT_BYTES + HALF_BYTES + 1 && bytes < FLOAT_BYTES * n,
     encode: (arena, from, to, n, key) => encodeLargest(arena, from, to, n, countOf(n, dgcDensity(spec, round)), VALUES, key),
-    decode: (arena, from, bytes, to, n) => decodeGathered(arena, from, bytes, to, n, VALUES, (count) => count > 0),
+    // As many as a round sends, or more: those of the first round of a warm-up.
+    decode: (arena, from, bytes, to, n) =>
+      decodeGathered(arena, from, bytes, to, n, VALUES, (count) => count >= countOf(n, least) && count <= Math.min(n, countOf(n, most))),
   });
   return at(Number.MAX_SAFE_INTEGER, dgcDensity(spec, 0));
 }

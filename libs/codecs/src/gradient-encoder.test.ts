@@ -3,7 +3,7 @@ import { Arena } from '@paceline/kernels';
 import type { CodecSpec } from '@paceline/spec';
 import { codecKey } from './codec.js';
 import { codecOf } from './codecs.js';
-import { GradientEncoder } from './gradient-encoder.js';
+import { GradientEncoder, type ResidualLoss } from './gradient-encoder.js';
 
 const CHUNKS = [
   { index: 0, offset: 0, length: 600, isEncoded: true },
@@ -17,10 +17,10 @@ function encoderOf(spec: CodecSpec, examplesOf: (round: number) => number = () =
   const codec = codecOf(spec)!;
   const encoder = new GradientEncoder(codec, arena, CHUNKS, 42, spec, 1, examplesOf);
   /** Encodes a gradient of equal elements, and decodes what a server would get. */
-  const send = (round: number, replica: number, gradient: (i: number) => number): { bytes: number; got: Float32Array } => {
+  const send = (round: number, replica: number, gradient: (i: number) => number): { bytes: number; got: Float32Array; lost: ResidualLoss | undefined } => {
     const pointer = arena.alloc(4 * LENGTH);
     arena.f32(pointer, LENGTH).forEach((_, i, values) => (values[i] = gradient(i)));
-    const { pointer: at, codecs, offsets, lengths } = encoder.encode(round, replica, pointer);
+    const { pointer: at, codecs, offsets, lengths, lost } = encoder.encode(round, replica, pointer);
     const got = new Float32Array(LENGTH);
     const part = arena.alloc(4 * 600);
     for (const [i, { index, offset, length }] of CHUNKS.entries()) {
@@ -30,7 +30,7 @@ function encoderOf(spec: CodecSpec, examplesOf: (round: number) => number = () =
       got.set(arena.f32(part, length), offset);
     }
     for (const used of [part, at, pointer]) arena.free(used);
-    return { bytes: lengths.reduce((sum, x) => sum + x, 0), got };
+    return { bytes: lengths.reduce((sum, x) => sum + x, 0), got, lost };
   };
   return { arena, send };
 }
@@ -75,6 +75,24 @@ test('a round that is computed again is encoded the same; one that did not follo
   expect(send(5, 0, gradient).got).toEqual(first);
   expect(send(6, 0, gradient).got).toEqual(second);
   expect(arena.bytesInUse).toBe(inUse);
+});
+
+test.each<CodecSpec>([TOP, { kind: 'dgc', density: 0.1, errorFeedback: false }, { kind: 'power-sgd', rank: 1, errorFeedback: false }])(
+  '$kind says when a replica begins a round without what the round before had left',
+  (spec) => {
+    const { send } = encoderOf(spec);
+    const lost = (round: number, replica: number) => send(round, replica, (i) => i).lost;
+    // Replica 0 from the first round on: nothing was left before, then it is here.
+    expect([lost(0, 0), lost(1, 0), lost(1, 0), lost(2, 0)]).toEqual([undefined, undefined, undefined, undefined]);
+    // Replica 1 comes from another worker. Encoded twice in a round, it is lost in both.
+    expect([lost(2, 1), lost(2, 1), lost(3, 1)]).toEqual(['absent', 'absent', undefined]);
+    // It was somewhere else in round 4.
+    expect([lost(5, 1), lost(5, 1), lost(6, 1)]).toEqual(['outdated', 'outdated', undefined]);
+  },
+);
+
+test('a codec that keeps nothing loses nothing', () => {
+  expect(encoderOf({ kind: 'int8', errorFeedback: false }).send(5, 0, (i) => i).lost).toBeUndefined();
 });
 
 test('replicas have residuals of their own', () => {

@@ -3,7 +3,7 @@
  *
  * Error feedback (Seide et al. 2014, Karimireddy et al. 2019): what the encoding left out is kept per replica and added to its next gradient. Round k
  * takes what round k-1 left; so a replica that is computed twice in a round is encoded the same. Where another worker computed the replica in round
- * k-1, nothing is left from it here: the replica begins anew, and the run has no equal bits from there on.
+ * k-1, nothing is left from it here: the replica begins anew, `lost` says so, and the run has no equal bits from there on.
  *
  * With dgc the replica keeps its velocity too (dgc.ts), with power-sgd what its next power iteration begins with (power-sgd.ts), in the same way.
  *
@@ -30,7 +30,12 @@ export interface EncodedVector {
   readonly codecs: Uint8Array;
   readonly offsets: Uint32Array;
   readonly lengths: Uint32Array;
+  /** What the round before had left of the replica is not here, and was not encoded. */
+  readonly lost: ResidualLoss | undefined;
 }
+
+/** Nothing of the replica is here, or what an older round than the one before has left. */
+export type ResidualLoss = 'absent' | 'outdated';
 
 interface Kept {
   /** What the encoding has left out. */
@@ -46,6 +51,7 @@ interface Residual {
   /** What this round began with; undefined: nothing. */
   readonly before: Kept | undefined;
   readonly after: Kept;
+  readonly lost: ResidualLoss | undefined;
 }
 
 const FLOAT_BYTES = 4;
@@ -122,7 +128,7 @@ export class GradientEncoder {
       lengths[i] = length || FLOAT_BYTES * chunk.length;
       if (residual !== undefined && chunk.isEncoded) this.keepRest(chunk, from, to, length, residual, key);
     }
-    return { pointer, codecs, offsets: this.offsets, lengths };
+    return { pointer, codecs, offsets: this.offsets, lengths, lost: residual?.lost };
   }
 
   /** Of the trainable elements, where something is bounded by their norm; otherwise 0. */
@@ -143,7 +149,7 @@ export class GradientEncoder {
     const last = this.residuals.get(replica);
     const follows = last?.round === round - 1;
     const before = last?.round === round ? last.before : follows ? last.after : undefined;
-    const next: Residual = { round, before, after: this.roomOf(last, before) };
+    const next: Residual = { round, before, after: this.roomOf(last, before), lost: lossOf(round, last, before) };
     // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
     const growth = before ? this.examplesOf(round) / this.examplesOf(round - 1) : 1;
     this.velocity?.put(gradient, before?.velocity, next.after.velocity!, growth, this.examplesOf(round), sumOfSquares);
@@ -185,4 +191,11 @@ export class GradientEncoder {
     kernels.sgd(from, rest, rest, n, 1, 1); // rest = gradient - decoded
     if (!kernels.allFinite(rest, n)) keepNothing();
   }
+}
+
+/** Before its first round no replica has left anything. Whoever encodes a replica twice in a round has lost it in both or in neither. */
+function lossOf(round: number, last: Residual | undefined, before: Kept | undefined): ResidualLoss | undefined {
+  if (last?.round === round) return last.lost;
+  if (before || round === 0) return undefined;
+  return last ? 'outdated' : 'absent';
 }

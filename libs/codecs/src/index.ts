@@ -3,4 +3,4 @@ export { codecKey, type Codec } from './codec.js';
 export { parameterCodecOf, type ParameterCodec } from './parameter-codec.js';
 export type { Shapes } from './power-sgd.js';
 export { codecOf } from './codecs.js';
-export { GradientEncoder, type EncodedChunk, type EncodedVector } from './gradient-encoder.js';
+export { GradientEncoder, type EncodedChunk, type EncodedVector, type ResidualLoss } from './gradient-encoder.js';

@@ -7,6 +7,11 @@ export function isMagnitude(x: f32): bool {
   return bits >> 31 == 0 || (bits & 0x7fffffff) > 0x7f800000;
 }
 
+/** The largest step whose largest number is finite, by bits: what is sent of the largest float32. */
+function largestStep(bits: u32): f32 {
+  return f32.MAX_VALUE / <f32>(((<i32>1) << (bits - 1)) - 1);
+}
+
 /** Lanes with a number that no encoder writes: the lowest one, which has no counterpart. */
 function lowest16(bytes: v128, bits: u32): bool {
   if (bits == 8) return v128.any_true(i8x16.eq(bytes, i8x16.splat(-128)));
@@ -22,12 +27,13 @@ function lowest16(bytes: v128, bits: u32): bool {
 /** 1 when the bytes are what `quantize` may write for n elements. */
 export function isQuantized(src: usize, n: u32, bits: u32): u32 {
   const group: u32 = 128 / bits;
+  const most = largestStep(bits);
   let steps = src;
   let at = src + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
   while (n) {
     const count = min(n, BLOCK);
     const step = load<f32>(steps);
-    if (!isMagnitude(step)) return 0;
+    if (!isMagnitude(step) || (step > most && step < Infinity)) return 0;
     const isEmpty = !(step > 0 && step < Infinity);
     steps += 4;
     let rest = count;

@@ -3,3 +3,4 @@ export * from './errors.js';
 export * from './failure-cause.js';
 export * from './frames.js';
 export * from './messages.js';
+export * from './residual-loss.js';

@@ -233,7 +233,15 @@ export const messageSchema = z.discriminatedUnion('type', [
   /** A server was told to end: the attempt has until its deadline to take a last checkpoint. */
   z.strictObject({ type: z.literal('stopping'), reason: z.string().max(300) }),
   /** The replica step of (round, replica) is done: its examples and metric sums (loss first). Sent before its gradient. */
-  z.strictObject({ type: z.literal('contribution'), round: u32, replica: z.int().min(0), examples: count, sums }),
+  z.strictObject({
+    type: z.literal('contribution'),
+    round: u32,
+    replica: z.int().min(0),
+    examples: count,
+    sums,
+    /** With a codec that keeps something of each replica: what the round before had left of this one was not there. */
+    lost: z.enum(['absent', 'outdated']).optional(),
+  }),
   /** All chunks of the shard are applied for `round`. */
   z.strictObject({ type: z.literal('reduced'), round: u32 }),
   /** A shard's view of a worker's socket: closed, or back. */

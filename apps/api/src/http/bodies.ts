@@ -94,6 +94,8 @@ export const Result = body('Result', {
 const trafficBytes = { toServersBytes: int, toWorkersBytes: int, denseToServersBytes: int, denseToWorkersBytes: int };
 export const Traffic = body('Traffic', { ...trafficBytes, workers: z.array(z.object({ workerId: text, ...trafficBytes })) });
 
+export const LostResiduals = body('LostResiduals', { fromRound: int, replicas: int, causes: z.array(text) });
+
 export const Codec = body('Codec', {
   kind: text,
   parameters: text,
@@ -118,6 +120,7 @@ export const Run = body('Run', {
   ledger: Ledger,
   traffic: Traffic.nullable(),
   codec: Codec.nullable().describe('With `codec: auto`: what was picked, and why.'),
+  lostResiduals: LostResiduals.nullable().describe('What its codec had kept of replicas and has lost, from which round on.'),
   pickedStrategy: PickedStrategy.nullable().describe('With `strategy: auto`: what was picked, and why.'),
   result: Result.nullable(),
 });

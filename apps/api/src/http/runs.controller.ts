@@ -216,6 +216,7 @@ export class RunsController {
       ledger: await this.runs.ledger(run),
       traffic: trafficOf(run.row),
       codec: await this.runs.codec(run),
+      lostResiduals: await this.runs.lostResiduals(run),
       pickedStrategy: await this.runs.pickedStrategy(run),
       result: resultTypeOf(run.row),
     };

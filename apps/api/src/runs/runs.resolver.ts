@@ -14,6 +14,7 @@ import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import type { Viewer } from '../teams/authentication.js';
 import { PickedCodec } from './codec-choice.js';
+import { LostResiduals } from './lost-residuals.js';
 import { StrategyChoice } from './strategy-choice.js';
 import { Courses } from './course.js';
 import { RunCourse } from './course.types.js';
@@ -211,6 +212,15 @@ export class RunsResolver {
   })
   codec(@Parent() run: Run) {
     return this.runs.codec(run);
+  }
+
+  @ResolveField(() => LostResiduals, {
+    nullable: true,
+    description: 'What its codec had kept of replicas and has lost; null where nothing was, so that the run has the bits of an undisturbed one.',
+    complexity: readCost,
+  })
+  lostResiduals(@Parent() run: Run) {
+    return this.runs.lostResiduals(run);
   }
 
   @ResolveField(() => StrategyChoice, {

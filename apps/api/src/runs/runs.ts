@@ -11,6 +11,7 @@ import { isUuid, storable } from '../text-input.js';
 import type { CodecChoice } from '@paceline/protocol';
 import { picksCodec, type RunSpec } from '@paceline/spec';
 import { codecChoiceOf } from './codec-choice.js';
+import { lostResidualsOf, type LostResiduals } from './lost-residuals.js';
 import { strategyChoiceOf, type StrategyChoice } from './strategy-choice.js';
 import { lineageColumns, readLineage, readWholeLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
@@ -207,6 +208,10 @@ export class Runs {
    */
   async codec({ id, spec, created, row }: Run): Promise<CodecChoice | null> {
     return created || !picksCodec(spec as RunSpec) ? null : this.reads.inTurn(row.teamId, () => codecChoiceOf(this.database, { id, spec }));
+  }
+
+  async lostResiduals({ id, attempt, spec, created, row }: Run): Promise<LostResiduals | null> {
+    return created ? null : this.reads.inTurn(row.teamId, () => lostResidualsOf(this.database, { id, attempt, spec }));
   }
 
   async pickedStrategy({ id, created, row }: Run): Promise<StrategyChoice | null> {

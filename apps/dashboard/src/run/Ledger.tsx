@@ -8,7 +8,7 @@ const FRAMES = 'Old or duplicate parts of gradients, for example when a worker j
 const CONNECTIONS = 'Counted by its first server for all runs: too early, from an older attempt, or without a valid token. None took part.';
 
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
-export function Ledger({ run: { ledger, progress, staleness, traffic, codec, pickedStrategy } }: { run: RunDetails }): ReactNode {
+export function Ledger({ run: { ledger, progress, staleness, traffic, codec, lostResiduals, pickedStrategy } }: { run: RunDetails }): ReactNode {
   return (
     <Card title="Ledger">
       <Facts
@@ -22,6 +22,7 @@ export function Ledger({ run: { ledger, progress, staleness, traffic, codec, pic
           ...(staleness.length > 0 ? [['Staleness of updates', shares(staleness)] as const] : []),
           ...(pickedStrategy ? [['Strategy', <PickedStrategy picked={pickedStrategy} key="strategy" />] as const] : []),
           ...(codec ? [['Codec', <PickedCodec codec={codec} key="codec" />] as const] : []),
+          ...(lostResiduals ? [['Lost residuals', <Lost lost={lostResiduals} key="lost" />] as const] : []),
           ...(traffic
             ? ([
                 ['Sent to servers', trafficText(traffic.toServersBytes, traffic.denseToServersBytes)],
@@ -52,6 +53,18 @@ function PickedCodec({ codec: { kind, parameters, fromRound, why } }: { codec: N
     <>
       {kind === 'none' ? 'auto: none' : `auto: ${kind}, parameters ${parameters}, from round ${fromRound} on`}
       <span className="note">{why}</span>
+    </>
+  );
+}
+
+/** What the codec had kept of replicas and is gone. */
+function Lost({ lost: { replicas, causes, fromRound } }: { lost: NonNullable<RunDetails['lostResiduals']> }): ReactNode {
+  return (
+    <>
+      <span className="warn">
+        {count(replicas)} ({causes.join(', ')})
+      </span>
+      <span className="note">From round {fromRound} on the bits are not those of an undisturbed run.</span>
     </>
   );
 }

@@ -57,6 +57,7 @@ const journalEntrySchema = z.discriminatedUnion('kind', [
       'standby.lost',
       'standby.promoted',
       'codec.picked',
+      'residual.lost',
       'strategy.measured',
     ]),
     message: z.string().max(2000),

@@ -144,9 +144,15 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   // ---- from the compute thread ----
 
-  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void {
+  contribution(
+    round: number,
+    replica: number,
+    examples: number,
+    sums: readonly number[],
+    lost?: MessageOf<'contribution'>['lost'],
+  ): void {
     if (round !== this.round || this.table.state === 'OVER') return;
-    this.tell({ type: 'contribution', round, replica, examples, sums: [...sums] });
+    this.tell({ type: 'contribution', round, replica, examples, sums: [...sums], ...(lost === undefined ? {} : { lost }) });
   }
 
   node(node: GradientNode): void {

@@ -27,6 +27,7 @@ import type { Owed, WorkPlan } from '../attempt/work-plan.js';
 import type { Resolution } from '../standby/takeover.js';
 import { spans } from '../trace/spans.js';
 import { COORDINATOR_ROWS, type CoordinatorState } from './coordinator-table.js';
+import { LostResiduals } from './lost-residuals.js';
 import { RoundGathering } from './round-gathering.js';
 import { RoundLedger } from './round-ledger.js';
 import { RoundSuccession, type SucceededRounds } from './round-succession.js';
@@ -36,6 +37,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   readonly ledger: RoundLedger;
   readonly present: RoundGathering;
   readonly succession: RoundSuccession | undefined;
+  private readonly lost: LostResiduals;
   /** The present round was committed by the coordinator before, of which a worker has heard: what its contributions said is not known. */
   private isUnseen = false;
 
@@ -45,6 +47,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   ) {
     this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger, options.measured);
     this.present = new RoundGathering(parts.attempt, options);
+    this.lost = new LostResiduals(options.firstRound ?? 0, options.journal);
     if (options.succession) this.succession = new RoundSuccession(parts, this, options.succession);
   }
 
@@ -123,6 +126,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const misfit = misfitOf(message, options.measured, expected, `replica ${message.replica} of round ${message.round}`);
     if (misfit !== undefined) return attendance.lose(member, misfit, 'NOT_A_MEMBER');
     table.take('contribution');
+    this.lost.heard(message.replica, message.lost);
     const { contributions } = this.present;
     if (!contributions.has(message.replica)) {
       contributions.set(message.replica, { examples: message.examples, sums: message.sums });
@@ -291,6 +295,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const verdict = validations.of(round)?.verdict;
     const isLast = this.isLast(round);
     this.present.reset();
+    this.lost.committed(committed, isLast || stops.isAsked);
     stall.moved();
     attendance.committed();
     validations.committed(round);

@@ -11,8 +11,9 @@ import {
   type ByteStream,
   type Clock,
 } from '@paceline/exchange';
+import { codecKey, codecOf } from '@paceline/codecs';
 import { Arena, references } from '@paceline/kernels';
-import { ReductionTree, validNode } from '@paceline/learning';
+import { ReductionTree, validNode, type Layout } from '@paceline/learning';
 import {
   FrameFlag,
   FrameType,
@@ -23,13 +24,17 @@ import {
   type FrameHeader,
   type Message,
 } from '@paceline/protocol';
+import { CODECS, type CodecSpec } from '@paceline/spec';
 import { expect, test } from 'vitest';
+import { gradientDecoderOf } from '../run-codecs.js';
 import { WorkerReceiver } from './receivers.js';
 
-const FRAMES = process.env['PACELINE_SOAK'] === '1' ? 1_000_000 : 3_000;
+const FRAMES = process.env['PACELINE_SOAK'] === '1' ? 1_000_000 : 8_000;
 const FRAMES_OF_A_RUN = 400;
 const CHUNKS = 3;
-const LENGTH = 8;
+/** A matrix of 8 × 8, which power-sgd makes half as short. */
+const LENGTH = 64;
+const CHUNK_BYTES = 4 * LENGTH;
 const REPLICAS = 4;
 const WORKERS = 2;
 
@@ -102,20 +107,65 @@ function mutatedMessage(round: number): Uint8Array {
 }
 
 /** As an honest worker sends it: so that rounds go on between the mistakes. */
-function goodFrame(round: number, view: number): Uint8Array {
+function goodFrame(round: number, view: number, codec: CodecSpec | undefined): Uint8Array {
   const replica = random(REPLICAS);
   const contribution: Message = { type: 'contribution', round, replica, examples: 2, sums: [1, 1] };
   if (random(3) === 0) return sealed({ type: FrameType.control, round, view }, encodeMessage(contribution));
-  const header = { type: FrameType.gradient, round, view, nodeLo: replica, nodeHi: replica + 1, chunk: random(CHUNKS) };
-  return sealed(header, new Uint8Array(4 * LENGTH).fill(random(60)));
+  const chunk = random(CHUNKS);
+  const sent = payloadOf(codec, round, replica, chunk);
+  return sealed(
+    { type: FrameType.gradient, codec: sent.codec, round, view, nodeLo: replica, nodeHi: replica + 1, chunk },
+    sent.payload,
+  );
 }
 
-function badFrame(round: number): Uint8Array {
+/** Half of the runs have no codec. */
+const CODEC_SPECS: readonly CodecSpec[] = CODECS.filter((kind) => kind !== 'none' && kind !== 'auto').map((kind) => ({
+  kind,
+  errorFeedback: false,
+  ...(kind === 'threshold' ? { threshold: 1 } : kind === 'dgc' || kind === 'top-k' || kind === 'random-k' ? { density: 0.1 } : {}),
+}));
+const SEED = 3;
+const LAYOUT = {
+  variables: [{ shape: [CHUNKS * 8, 8], offset: 0, length: CHUNKS * LENGTH }],
+  chunks: Array.from({ length: CHUNKS }, (_, index) => ({ index, offset: index * LENGTH, length: LENGTH, section: 'trainable' })),
+} as unknown as Layout;
+
+const scratch = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
+const [gradient, encoded] = [scratch.alloc(CHUNK_BYTES), scratch.alloc(4 * CHUNK_BYTES)];
+
+/** A gradient as a worker of the run sends it. */
+function payloadOf(spec: CodecSpec | undefined, round: number, replica: number, chunk: number): { codec: number; payload: Uint8Array } {
+  const values = scratch.f32(gradient, LENGTH).map(() => (random(200) - 100) / 16);
+  scratch.f32(gradient, LENGTH).set(values);
+  const codec = codecOf(spec, LAYOUT);
+  const own = codec?.of?.(chunk) ?? codec;
+  const bytes = own?.encode(scratch, gradient, encoded, LENGTH, codecKey(SEED, round, replica, chunk), 1) ?? 0;
+  return bytes > 0
+    ? { codec: own!.number, payload: scratch.bytes(encoded, bytes).slice() }
+    : { codec: 0, payload: scratch.bytes(gradient, CHUNK_BYTES).slice() };
+}
+
+/** Flipped bits and words that matter, in a payload whose checksum is right: what the decoder has to find. */
+function spoilt(payload: Uint8Array): Uint8Array {
+  const view = new DataView(payload.buffer);
+  for (let left = random(4); left > 0; left--) {
+    const at = random(payload.length);
+    if (random(2) === 0) payload[at]! ^= 1 << random(8);
+    else if (payload.length >= 4) view.setUint32(Math.min(random(2) * (at & ~3), payload.length - 4), pick(WORDS), true);
+  }
+  return random(10) === 0 ? payload.slice(0, random(payload.length)) : payload;
+}
+const WORDS = [0, 1, LENGTH, LENGTH + 1, 0x7fffffff, 0xffffffff, 0x7fc00000, 0x7f800000, 0x7e967699, 0x80000000];
+
+function badFrame(round: number, codec: CodecSpec | undefined): Uint8Array {
   const isControl = random(2) === 0;
   const lo = random(REPLICAS);
-  const payload = isControl ? mutatedMessage(round) : new Uint8Array(4 * LENGTH).fill(random(60));
-  const good = { type: isControl ? FrameType.control : FrameType.gradient, round, view: 1 + random(2) };
-  const header: Partial<FrameHeader> = isControl ? good : { ...good, nodeLo: lo, nodeHi: lo + 1, chunk: random(CHUNKS) };
+  const chunk = random(CHUNKS);
+  const sent = isControl ? { codec: 0, payload: mutatedMessage(round) } : payloadOf(codec, round, lo, chunk);
+  const payload = isControl ? sent.payload : spoilt(sent.payload);
+  const good = { type: isControl ? FrameType.control : FrameType.gradient, codec: sent.codec, round, view: 1 + random(2) };
+  const header: Partial<FrameHeader> = isControl ? good : { ...good, nodeLo: lo, nodeHi: lo + 1, chunk };
   if (random(4) === 0) Object.assign(header, { [pick(HEADER_FIELDS)]: pick(NUMBERS) });
   const bytes = sealed(header, payload);
   // What a wire does: flipped bits, and frames that are cut short.
@@ -139,7 +189,7 @@ class FuzzedRun {
   readonly refusals = new Map<string, number>();
   private readonly connections: FramedConnection[] = [];
 
-  constructor() {
+  constructor(readonly codec: CodecSpec | undefined) {
     const initial = Array.from({ length: CHUNKS }, () => acquireRegion(this.arena, LENGTH));
     const quiet = { isOpen: true, queuedBytes: 0, receivedBytes: 0, close: () => undefined };
     this.shard = new Shard({
@@ -153,6 +203,7 @@ class FuzzedRun {
       store: { update: (_chunk, _round, from, to, sum) => to.floats.forEach((_, i) => (to.floats[i] = from.floats[i]! - sum.floats[i]!)) },
       coordinator: { tell: (message) => this.coordinator.serverMessage(0, message) },
       gradientWindowChunks: 2,
+      decoder: gradientDecoderOf({ codec, seed: SEED }, LAYOUT),
     });
     this.coordinator = new Coordinator(
       {
@@ -261,9 +312,11 @@ test(`${FRAMES} frames with mistakes: nothing fails, nothing goes on for ever, a
   let rounds = 0;
   let mostBytes = 0;
   for (let sent = 0; sent < FRAMES; sent += FRAMES_OF_A_RUN) {
-    const run = new FuzzedRun();
+    const which = random(2 * CODEC_SPECS.length);
+    const run = new FuzzedRun(CODEC_SPECS[which]);
     for (let i = 0; i < FRAMES_OF_A_RUN && run.coordinator.table.state !== 'OVER'; i++) {
-      run.take(random(3) > 0 ? goodFrame(run.shard.round, run.shard.view) : badFrame(run.shard.round));
+      const { round, view } = run.shard;
+      run.take(random(3) > 0 ? goodFrame(round, view, run.codec) : badFrame(round, run.codec));
       mostBytes = Math.max(mostBytes, run.arena.bytesInUse);
     }
     rounds += run.shard.round;
@@ -276,6 +329,8 @@ test(`${FRAMES} frames with mistakes: nothing fails, nothing goes on for ever, a
   expect([...refusals.keys()]).toEqual(
     expect.arrayContaining([
       'BAD_FRAME',
+      'BAD_PAYLOAD',
+      'BAD_CODEC',
       'BAD_CHECKSUM',
       'BAD_MESSAGE',
       'BAD_NODE',
@@ -286,6 +341,6 @@ test(`${FRAMES} frames with mistakes: nothing fails, nothing goes on for ever, a
     ]),
   );
   expect(rounds).toBeGreaterThan(0);
-  // Two generations, what waits in the window or is held, and one frame of each worker; blocks are of 64 bytes.
-  expect(mostBytes).toBeLessThanOrEqual(64 * (2 * CHUNKS + WORKERS * 2 * (2 * REPLICAS) + WORKERS));
+  // Two generations, what waits in the window or is held, and one frame of each worker.
+  expect(mostBytes).toBeLessThanOrEqual(CHUNK_BYTES * (2 * CHUNKS + WORKERS * 2 * (2 * REPLICAS) + WORKERS));
 });

@@ -38,6 +38,7 @@ import {
   type WorkerLayout,
 } from '@paceline/learning';
 import { backupReplicasOf, heldRows, isEncoded, picksCodec, picksStrategy, roundExamples, type RunSpec } from '@paceline/spec';
+import type { ResidualLoss } from '@paceline/codecs';
 import { parameterDecoderOf } from '../run-codecs.js';
 import type { Log } from '../server/server-context.js';
 
@@ -46,7 +47,8 @@ const TICK_MS = 100;
 
 /** What an engine says to its session, from `listen` on. */
 export interface SeatComputeEvents {
-  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
+  /** @param lost what the codec had kept of the replica was not there */
+  contribution(round: number, replica: number, examples: number, sums: readonly number[], lost?: ResidualLoss): void;
   node(node: GradientNode): void;
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
   /** It has to have these rows before it can go on; they come by `rows` of its port. */

@@ -1,5 +1,6 @@
 /** Engines of simulated workers: each replica takes its time, and what is computed is a few float32. This one is that of mode sync. */
 import { chunksOf, type GradientNode, type WorkItem } from '@paceline/exchange';
+import type { ResidualLoss } from '@paceline/codecs';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import { LocalUpdates, maximalNodes, split } from '@paceline/learning';
 import type { Cluster } from '../cluster.js';
@@ -176,8 +177,10 @@ export class TinyCompute extends SimCompute {
   }
 
   private node(weights: Float32Array, round: number, lo: number, hi: number): GradientNode {
-    const sum = this.add(weights, round, lo, hi);
-    const encoded = hi - lo === 1 ? this.work.encoded(round, lo, sum) : undefined;
+    const isLeaf = hi - lo === 1;
+    const sum = isLeaf ? this.leaf(weights, round, lo) : this.add(weights, round, lo, hi);
+    const encoded = isLeaf ? this.work.encoded(round, lo, sum) : undefined;
+    if (isLeaf) this.contribute(round, lo, encoded?.lost);
     if (!encoded) this.cluster.kept?.computed({ attempt: this.attempt, round, lo, hi }, sum);
     const plain = this.nodeOf(round, lo, hi, sum);
     if (!encoded) return plain;
@@ -188,11 +191,19 @@ export class TinyCompute extends SimCompute {
     return { ...plain, chunk: encoded.chunk, release };
   }
 
+  private leaf(weights: Float32Array, round: number, replica: number): Float32Array {
+    return this.work.gradient(round, replica, weights, () => this.parametersOf(round));
+  }
+
+  private contribute(round: number, replica: number, lost?: ResidualLoss): void {
+    const examples = this.cluster.run.replicaExamples(round, replica);
+    this.events.contribution(round, replica, examples, [examples, 0, examples], lost);
+  }
+
   private add(weights: Float32Array, round: number, lo: number, hi: number): Float32Array {
     if (hi - lo === 1) {
-      const out = this.work.gradient(round, lo, weights, () => this.parametersOf(round));
-      const examples = this.cluster.run.replicaExamples(round, lo);
-      this.events.contribution(round, lo, examples, [examples, 0, examples]);
+      const out = this.leaf(weights, round, lo);
+      this.contribute(round, lo);
       return out;
     }
     const middle = split(lo, hi);

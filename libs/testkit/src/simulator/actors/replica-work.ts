@@ -2,7 +2,7 @@
  * What the compute thread of a worker keeps of its replicas, with the classes that apps/worker/src/compute-thread.ts has: the encoder with its residuals,
  * and the local steps with their slots. It ends with its seat, and all of that with it.
  */
-import { GradientEncoder, codecOf } from '@paceline/codecs';
+import { GradientEncoder, codecOf, type ResidualLoss } from '@paceline/codecs';
 import type { GradientNode } from '@paceline/exchange';
 import type { LocalUpdates } from '@paceline/learning';
 import { isEncoded } from '@paceline/spec';
@@ -19,7 +19,7 @@ export interface ReplicaWorkOptions {
   readonly kept:
     | {
         encoded(
-          computed: { attempt: number; worker: object; round: number; replica: number },
+          computed: { attempt: number; worker: object; round: number; replica: number; lost: ResidualLoss | undefined },
           gradient: Float32Array,
           sent: readonly Uint8Array[],
           codecs: Uint8Array,
@@ -28,6 +28,10 @@ export interface ReplicaWorkOptions {
     | undefined;
   /** Puts mistakes in. */
   plant(made: LocalUpdates | GradientEncoder): void;
+}
+
+interface EncodedLeaf extends Pick<GradientNode, 'chunk' | 'release'> {
+  readonly lost: ResidualLoss | undefined;
 }
 
 export class ReplicaWork {
@@ -64,16 +68,17 @@ export class ReplicaWork {
   }
 
   /** The gradient of one replica as it is sent. */
-  encoded(round: number, replica: number, gradient: Float32Array): Pick<GradientNode, 'chunk' | 'release'> | undefined {
+  encoded(round: number, replica: number, gradient: Float32Array): EncodedLeaf | undefined {
     const { arena, encoder } = this;
     if (!encoder) return undefined;
     const vector = arena.alloc(gradient.byteLength);
     arena.f32(vector, gradient.length).set(gradient);
-    const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, vector);
+    const { pointer, codecs, offsets, lengths, lost } = encoder.encode(round, replica, vector);
     const bytes = [...lengths].map((length, i) => arena.bytes(pointer + offsets[i]!, length).slice());
     for (const done of [vector, pointer]) arena.free(done);
-    this.options.kept?.encoded({ attempt: this.options.attempt, worker: this, round, replica }, gradient, bytes, codecs);
+    this.options.kept?.encoded({ attempt: this.options.attempt, worker: this, round, replica, lost }, gradient, bytes, codecs);
     return {
+      lost,
       chunk: ({ index }) => ({ codec: codecs[index]!, bytes: bytes[index]! }),
       release: () => bytes.forEach((chunk) => chunk.fill(RELEASED)),
     };

@@ -8,7 +8,7 @@
  *
  * A replica that begins a round with nothing, though rounds of the attempt were before it, has lost what was kept: that is counted.
  */
-import { codecKey, codecOf, type Codec } from '@paceline/codecs';
+import { codecKey, codecOf, type Codec, type ResidualLoss } from '@paceline/codecs';
 import { Shard, type Region } from '@paceline/exchange';
 import { split } from '@paceline/learning';
 import type { FrameHeader } from '@paceline/protocol';
@@ -43,6 +43,8 @@ interface Computed {
   readonly worker: object;
   readonly round: number;
   readonly replica: number;
+  /** What the worker says of what was left in the round before. */
+  readonly lost: ResidualLoss | undefined;
 }
 
 interface Left {
@@ -72,6 +74,12 @@ export class KeptOfReplicas {
     const { run, checks } = this.cluster;
     const { attempt, round, replica } = computed;
     const before = this.before(computed);
+    const isLost = keepsRest(run.spec.codec!) && before === undefined && round > 0;
+    checks.expect(
+      isLost === (computed.lost !== undefined),
+      'I2',
+      () => `replica ${replica} of round ${round}: what it had left out is ${isLost ? 'lost' : 'there'}, and its worker says otherwise`,
+    );
     const after: Left = { rest: new Float32Array(gradient.length), velocity: new Float32Array(gradient.length) };
     const whole = this.gathers(gradient, round, before, after);
     const decoded = whole.slice();

@@ -1,0 +1,76 @@
+/**
+ * Residuals that replicas have lost: what error feedback, dgc or power-sgd had kept of them is not where they are computed now. From there on the run has
+ * other bits than an undisturbed one, so that is an event of it (docs/codecs.md).
+ *
+ * Each cause is told with the first round that it spoils, and again whenever its count has doubled: an attempt that loses residuals in every round writes
+ * as many events as the count has binary digits. The end of training tells what is left.
+ */
+import { RESIDUAL_LOST, type MessageOf, type ResidualLossCause } from '@paceline/protocol';
+import type { Journal } from '../attempt/journal.js';
+
+type Loss = NonNullable<MessageOf<'contribution'>['lost']>;
+
+const WHY: Readonly<Record<ResidualLossCause, string>> = {
+  checkpoint: 'the attempt began with a checkpoint that does not have it',
+  moved: 'the worker that computes them now has nothing of it',
+  gap: 'the worker that computes them has not computed them in the round before',
+};
+/** Named in the event; the others are counted. */
+const NAMED = 16;
+
+interface Count {
+  /** The first round that is spoiled. */
+  readonly fromRound: number;
+  replicas: number;
+  told: number;
+}
+
+export class LostResiduals {
+  /** Of the present round, by replica. */
+  private readonly present = new Map<number, Loss>();
+  private readonly counts = new Map<ResidualLossCause, Count>();
+
+  /** @param firstRound of the attempt */
+  constructor(
+    private readonly firstRound: number,
+    private readonly journal: Pick<Journal, 'append'>,
+  ) {}
+
+  /** A replica of the present round was encoded without what the round before had left. A message that comes twice counts once. */
+  heard(replica: number, loss: Loss | undefined): void {
+    if (loss !== undefined) this.present.set(replica, loss);
+  }
+
+  /** @param isLast round of the attempt: nothing may wait any longer */
+  committed(round: number, isLast: boolean): void {
+    const losses = [...this.present].sort(([a], [b]) => a - b);
+    this.present.clear();
+    for (const cause of ['checkpoint', 'moved', 'gap'] as const) {
+      const replicas = losses.filter(([, loss]) => this.causeOf(round, loss) === cause).map(([replica]) => replica);
+      const count = this.counts.get(cause) ?? { fromRound: round, replicas: 0, told: 0 };
+      count.replicas += replicas.length;
+      if (count.replicas === 0) continue;
+      this.counts.set(cause, count);
+      if (count.replicas >= 2 * count.told ? count.replicas > count.told : isLast && count.replicas > count.told)
+        this.tell(round, cause, count, replicas);
+    }
+  }
+
+  private causeOf(round: number, loss: Loss): ResidualLossCause {
+    if (loss === 'outdated') return 'gap';
+    return round === this.firstRound ? 'checkpoint' : 'moved';
+  }
+
+  private tell(round: number, cause: ResidualLossCause, count: Count, replicas: readonly number[]): void {
+    count.told = count.replicas;
+    const { fromRound } = count;
+    const who = replicas.length > 0 ? `replicas ${replicas.slice(0, NAMED).join(' ')}${replicas.length > NAMED ? ' …' : ''}` : 'replicas';
+    const since = round === fromRound ? '' : `; ${count.replicas} times since round ${fromRound}`;
+    this.journal.append({
+      kind: 'event',
+      type: RESIDUAL_LOST,
+      message: `what the codec had kept of ${who} was lost in round ${round}: ${WHY[cause]}${since}; from round ${fromRound} on the bits are not those of an undisturbed run`,
+      data: { cause, fromRound, replicas: count.replicas },
+    });
+  }
+}

@@ -1,0 +1,57 @@
+/** A run whose codec keeps something of each replica tells when that was lost: events of its coordinator, along the lineage of its weights. */
+import { RESIDUAL_LOST } from '@paceline/protocol';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Database } from '../../apps/api/src/database/database.js';
+import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { ControlPlane } from './services.js';
+
+const KEEPS = { codec: { kind: 'top-k', density: 0.1, errorFeedback: true } };
+
+let plane: ControlPlane;
+let fleet: ScriptedFleet;
+beforeAll(async () => {
+  plane = await ControlPlane.start();
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+});
+afterAll(async () => {
+  await fleet?.stop();
+  await plane?.stop();
+});
+
+const lost = (cause: string, fromRound: number, replicas: number) =>
+  ({ kind: 'event', type: RESIDUAL_LOST, message: `${replicas} are lost`, data: { cause, fromRound, replicas } }) as const;
+
+async function told(id: string): Promise<unknown> {
+  const { data } = await plane.admin.gql('query($id: ID!) { run(id: $id) { lostResiduals { fromRound replicas causes } } }', { id });
+  const { body } = await plane.admin.get(`/api/v1/runs/${id}`);
+  expect((body as { lostResiduals: unknown }).lostResiduals).toEqual(data.run.lostResiduals);
+  return data.run.lostResiduals;
+}
+
+async function publish(coordinator: Coordinator, ...events: ReturnType<typeof lost>[]): Promise<void> {
+  await coordinator.publish(events);
+  await coordinator.acknowledged();
+}
+
+test('lost residuals are told from the first round that they change, with the newest count of each cause', async () => {
+  const { id, coordinator } = await fleet.training(plane, KEEPS);
+  await coordinator.publish(coordinator.rounds(0, 19), { round: 20 });
+  expect(await told(id)).toBeNull();
+  await publish(coordinator, lost('moved', 12, 2), lost('gap', 15, 1), lost('moved', 12, 5));
+  expect(await told(id)).toEqual({ fromRound: 12, replicas: 6, causes: ['moved', 'gap'] });
+  // The next attempt begins at round 0: what the one before has lost is in no weights.
+  const database = plane.api.app.get(Database);
+  await database.$transaction([
+    database.run.update({ where: { id }, data: { attempt: 2 } }),
+    database.attempt.create({ data: { runId: id, number: 2 } }),
+  ]);
+  expect(await told(id)).toBeNull();
+  coordinator.fallSilent();
+});
+
+test('a run whose codec keeps nothing has no residuals to lose', async () => {
+  const { id, coordinator } = await fleet.training(plane, { codec: { kind: 'int8' } });
+  await publish(coordinator, lost('moved', 12, 2));
+  expect(await told(id)).toBeNull();
+  coordinator.fallSilent();
+});
