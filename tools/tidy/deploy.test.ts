@@ -110,6 +110,12 @@ describe.each(APPS)('deploy/Dockerfile, target %s', (app) => {
   });
 });
 
+it('the api starts with the heap that docs/ARCHITECTURE.md counts with', () => {
+  const counted = /`--max-old-space-size=(\d+)`/u.exec(textOf('docs/ARCHITECTURE.md'))![1]!;
+  const start = JSON.parse(argumentsOf(only(stagesOf('api').at(-1)!, 'CMD')[0]!)) as string[];
+  expect(start.filter((word) => word.startsWith('--max'))).toEqual([`--max-old-space-size=${counted}`]);
+});
+
 interface Service {
   build?: { context: string; dockerfile: string; target: string };
   image?: string;
@@ -229,6 +235,17 @@ describe('docker-compose.yml', () => {
         memory: expect.stringMatching(/^\d+[mg]$/),
         pids: expect.any(Number),
       });
+  });
+
+  it('asks for the health of what starts every second, so that those that wait for it begin at once', () => {
+    const seconds = (text: string): number => Number(/^(\d+)s$/u.exec(text)![1]);
+    for (const [name, { healthcheck }] of services) {
+      if (name === 'secrets') continue; // it ends
+      const { start_interval: soon = 'none', interval = 'none', start_period: period = 'none' } = healthcheck!;
+      expect(seconds(soon), name).toBe(1);
+      expect(seconds(interval), name).toBeGreaterThanOrEqual(10);
+      expect(seconds(period), name).toBeGreaterThanOrEqual(60);
+    }
   });
 
   it('watches the health of every service, and starts in that order', () => {
