@@ -188,6 +188,7 @@ describe('docker-compose.yml', () => {
       PACELINE_PORT: ':-4100',
       PACELINE_TLS: ':+/secrets/tls-worker/tls.key',
       PACELINE_DATA_STORE: ':-/datasets',
+      PACELINE_CHECKPOINT_STORE: ':-',
     });
     for (const [name, { environment, volumes = [] }] of services.filter(([service]) => service !== 'secrets')) {
       for (const [variable, value] of Object.entries(environment ?? {})) {
@@ -214,6 +215,15 @@ describe('docker-compose.yml', () => {
     expect(API_LIMITS.length).toBeGreaterThan(8);
     const stack = textOf('apps/cli/src/stack/local-stack.ts');
     expect(API_LIMITS.filter((name) => !(name in compose.services['api']!.environment!) || !stack.includes(`'${name}'`))).toEqual([]);
+  });
+
+  it('hands a store for checkpoints to every process that reads or writes one, with the credentials of a bucket', () => {
+    const reading = APPS.filter((app) => variablesOf(app).has('PACELINE_CHECKPOINT_STORE'));
+    expect(reading).toEqual(['api', 'ps', 'worker']);
+    for (const app of reading)
+      expect(Object.keys(compose.services[app]!.environment!), app).toEqual(
+        expect.arrayContaining(['PACELINE_CHECKPOINT_STORE', ...OF_THE_DATA_STORE]),
+      );
   });
 
   it('keeps .env out of git and out of the images', () => {
@@ -311,6 +321,7 @@ describe('deploy/healthcheck.mjs', () => {
 });
 
 describe('deploy/secrets.mjs', () => {
+  const RUNTIME = ['redis-users.js', 'tls/certificates.js'];
   const run = (folder: string, env: Record<string, string> = {}) =>
     spawnSync(process.execPath, [join(repositoryRoot, 'deploy/secrets.mjs'), folder], {
       encoding: 'utf8',
@@ -324,11 +335,35 @@ describe('deploy/secrets.mjs', () => {
     const copied = copiesOf(stage).flatMap(({ sources, target }) =>
       sources.map((source) => join('/app', target, source.split('/').at(-1)!)),
     );
-    const imported = [...textOf('deploy/secrets.mjs').matchAll(/from '(\.[^']+)'/g)].map(([, path]) => join('/app/deploy', path!));
-    expect(imported.length).toBeGreaterThan(0);
-    for (const path of imported) expect(copied).toContain(path);
-    const carried = textOf('libs/runtime/src/redis-users.ts');
-    expect([...carried.matchAll(/from '([^']+)'/g)].map(([, from]) => from)).toEqual(['node:crypto']);
+    const packages = new Set<string>();
+    const seen = new Set<string>();
+    /** What a file imports, when it is loaded or later. */
+    const follow = (path: string): void => {
+      if (seen.has(path)) return;
+      seen.add(path);
+      expect(copied).toContain(path);
+      const source = path.replace(/^\/app\//u, '').replace(/\/dist\/(.*)\.js$/u, '/src/$1.ts');
+      const code = textOf(source).replaceAll(/typeof import\([^)]*\)/gu, '');
+      for (const [, from, later] of code.matchAll(/^(?:import|export)\b(?! type)[^;]*? from '([^']+)'|\bimport\('([^']+)'\)/gmu)) {
+        const name = (from ?? later)!;
+        if (name.startsWith('.')) follow(join(path, '..', name));
+        else if (!name.startsWith('node:')) packages.add(name);
+      }
+    };
+    follow('/app/deploy/secrets.mjs');
+    expect([...seen].sort()).toEqual(['/app/deploy/secrets.mjs', ...RUNTIME.map((file) => `/app/libs/runtime/dist/${file}`)]);
+    expect([...packages].sort()).toEqual(['@peculiar/x509', 'reflect-metadata']);
+    // They come with the packages of a server: those of its libraries, where they are required, at the top of node_modules.
+    expect(copiesOf(stage)).toContainEqual({ from: 'ps-assembled', sources: ['/app/node_modules'], target: 'node_modules' });
+    const lock = jsonOf('package-lock.json') as { packages: Record<string, { dev?: boolean; optional?: boolean }> };
+    const { dependencies } = jsonOf('libs/runtime/package.json') as { dependencies: Record<string, string> };
+    expect(librariesOf('apps/ps')).toContain('runtime');
+    for (const name of packages) {
+      expect(Object.keys(dependencies)).toContain(name);
+      expect(lock.packages[`node_modules/${name}`], name).toBeDefined();
+      expect(lock.packages[`node_modules/${name}`], name).not.toMatchObject({ dev: true });
+      expect(lock.packages[`libs/runtime/node_modules/${name}`], name).toBeUndefined();
+    }
   });
 
   it('makes users of Redis with the passwords that the processes mount', async () => {
