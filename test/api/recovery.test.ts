@@ -28,6 +28,42 @@ const placementOf = async (id: string) => {
 };
 
 describe('an attempt that loses its server', () => {
+  it('charges no restart when another run had a part on it too, as another server of the run tells; else one', async () => {
+    const restartsOf = async (id: string): Promise<number> =>
+      (await plane.admin.gql('query($id: ID!) { run(id: $id) { restartsLeft } }', { id })).data.run.restartsLeft;
+    const [both, own] = [fleet.beat('server'), fleet.beat('server')];
+    const spec = { restarts: 2, strategy: { kind: 'parameter-server', servers: 2 } };
+    const start = async (servers: readonly string[]) => {
+      const id = await createRun(plane.admin, spec);
+      return { id, coordinator: await fleet.claim(id, servers) };
+    };
+    const [first, second] = [await start([both.id, own.id]), await start([both.id, own.id])];
+    const alone = await start([fleet.beat('server').id, own.id]);
+    const lost = {
+      kind: 'server.failed' as const,
+      attempt: 1,
+      index: 1,
+      code: 'COORDINATOR_LOST',
+      message: 'parameter server 0 was lost in round 3',
+    };
+    await fleet.report({ ...lost, runId: first.id });
+    const reason = async (id: string): Promise<string> =>
+      (await plane.admin.gql('query($id: ID!) { run(id: $id) { statusHistory { to reason } } }', { id })).data.run.statusHistory.find(
+        ({ to }: { to: string }) => to === 'RECOVERING',
+      )?.reason ?? '';
+    await until('the end of the attempt', async () => (await reason(first.id)) !== '');
+    expect(await reason(first.id)).toContain('other runs lost it too, so this is not charged: 2 of 2 restarts are left');
+    expect(await restartsOf(first.id)).toBe(2);
+    // The other run on it had lost it a moment later: the first one counts though its attempt has ended.
+    await fleet.report({ ...lost, runId: second.id });
+    await until('the end of the attempt', async () => (await reason(second.id)) !== '');
+    expect(await restartsOf(second.id)).toBe(2);
+    await fleet.report({ ...lost, runId: alone.id });
+    await until('the end of the attempt', async () => (await reason(alone.id)) !== '');
+    expect(await reason(alone.id)).toContain('1 of 2 restarts are left');
+    for (const { coordinator } of [first, second, alone]) coordinator.fallSilent();
+  });
+
   it('is followed by one that takes up from the newest checkpoint; only the lineage counts, and the old voice changes nothing', async () => {
     const { id, coordinator, server, worker } = await running();
     await coordinator.publish(

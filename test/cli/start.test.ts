@@ -7,8 +7,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '../..');
 const PROGRAM = join(ROOT, 'apps/cli/bin/paceline.mjs');
-/** Bare Node takes 40 to 60 ms of it, and slow machines three times as long; one that loads the schema of the run spec takes 370. */
-const CPU_BOUND_MS = 250;
+/**
+ * Of a processor, where a bare `node -e 0` takes 64 ms (measured, with the import that measures): `--version` took 116 ms there, `runs` 133. A slower
+ * machine has as much more as its bare Node takes. One that loads the schema of the run spec took 370 ms.
+ */
+const CPU_BOUND_MS = 150;
+const BOUND_TO_BARE = CPU_BOUND_MS / 64;
+const MEASUREMENTS = 5;
 
 /** Prints every module that is loaded, in a line of its own. */
 const LISTING = `data:text/javascript,${encodeURIComponent(`
@@ -33,8 +38,9 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
-async function stderrOf(args: readonly string[], imported: string): Promise<string> {
-  const child = spawn(process.execPath, ['--import', imported, PROGRAM, ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+/** @param words of Node, after its import */
+async function stderrOf(words: readonly string[], imported: string): Promise<string> {
+  const child = spawn(process.execPath, ['--import', imported, ...words], { env, stdio: ['ignore', 'ignore', 'pipe'] });
   let text = '';
   child.stderr.on('data', (chunk: Buffer) => (text += chunk.toString()));
   await new Promise((done) => child.once('close', done));
@@ -43,7 +49,7 @@ async function stderrOf(args: readonly string[], imported: string): Promise<stri
 
 describe.each([[['--version']], [['--help']], [['runs']], [['run', '01a1fe42-ecf7-739d-bc94-6d36d2ce8924']]])('paceline %j', (args) => {
   it('loads the command line and the client, and commander of all packages', async () => {
-    const urls = (await stderrOf(args, LISTING)).split('\n').flatMap((line) => /^loads (file:.*)$/.exec(line)?.[1] ?? []);
+    const urls = (await stderrOf([PROGRAM, ...args], LISTING)).split('\n').flatMap((line) => /^loads (file:.*)$/.exec(line)?.[1] ?? []);
     const files = urls.map((url) => relative(ROOT, fileURLToPath(url)));
     expect(files).toContain('apps/cli/dist/program.js');
     const packages = new Set(files.flatMap((file) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(file)?.[1] ?? []));
@@ -60,10 +66,17 @@ describe.each([[['--version']], [['--help']], [['runs']], [['run', '01a1fe42-ecf
     expect(files.length, 'each file costs half a millisecond').toBeLessThan(50);
   });
 
-  it(`takes less than ${CPU_BOUND_MS} ms of a processor, at best`, async () => {
-    const measured: number[] = [];
-    while (measured.length < 6 && Math.min(...measured, Infinity) >= CPU_BOUND_MS)
-      measured.push(Number(/cpu (\d+)/.exec(await stderrOf(args, MEASURING))![1]) / 1000);
-    expect(Math.min(...measured), measured.join()).toBeLessThan(CPU_BOUND_MS);
+  it(`takes at most ${CPU_BOUND_MS} ms of a processor, or as much more as a bare Node takes here`, async () => {
+    const [bare, own]: [number[], number[]] = [[], []];
+    // One after the other, so that what else runs slows both down.
+    for (let i = 0; i < MEASUREMENTS; i++) {
+      bare.push(await cpuMsOf(['-e', '0']));
+      own.push(await cpuMsOf([PROGRAM, ...args]));
+    }
+    const bound = Math.max(CPU_BOUND_MS, BOUND_TO_BARE * median(bare));
+    expect(median(own), `own ${own.join()}; bare ${bare.join()}`).toBeLessThanOrEqual(bound);
   });
 });
+
+const cpuMsOf = async (words: readonly string[]): Promise<number> => Number(/cpu (\d+)/.exec(await stderrOf(words, MEASURING))![1]) / 1000;
+const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[values.length >> 1]!;

@@ -1,5 +1,5 @@
 /**
- * `docker compose up` as a new user runs it, from the files that git knows, with nothing set: built, started with two servers, trained
+ * `docker compose up` as a new user runs it, from the files that git knows, with nothing set: built, started with two servers and four workers, trained
  * on, a worker killed, taken down. It says so where Docker is not.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -52,7 +52,7 @@ describe.skipIf(why !== undefined)(`docker compose up (${why ?? 'Docker is here'
         encoding: 'utf8',
       });
       for (const file of tracked.split('\0').filter(Boolean)) cpSync(join(root, file), join(folder, file), { recursive: true });
-      compose(['up', '--detach', '--wait', '--scale', 'ps=2', '--scale', 'worker=2'], UP_DEADLINE_MS);
+      compose(['up', '--detach', '--wait', '--scale', 'ps=2', '--scale', 'worker=4'], UP_DEADLINE_MS);
 
       // Compose 2.26 begins each line with an escape sequence.
       const said = stripVTControlCharacters(compose(['logs', '--no-log-prefix', 'secrets']));
@@ -61,7 +61,7 @@ describe.skipIf(why !== undefined)(`docker compose up (${why ?? 'Docker is here'
       const key = /^ {2}(pcl_\S+)$/mu.exec(said)![1]!;
       const train = spawnSync(
         process.execPath,
-        [join(root, 'apps/cli/bin/paceline.mjs'), 'train', '--epochs', '2', '--servers', '2', '--replicas', '2', '--detach', '--json'],
+        [join(root, 'apps/cli/bin/paceline.mjs'), 'train', '--epochs', '2', '--servers', '2', '--replicas', '4', '--detach', '--json'],
         { encoding: 'utf8', env: { ...process.env, PACELINE_URL: url, PACELINE_API_KEY: key } },
       );
       expect(train.status, train.stderr).toBe(0);

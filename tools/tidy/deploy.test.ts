@@ -1,31 +1,14 @@
 /** docker-compose.yml and deploy/, checked without Docker: what they name exists, nothing runs as root, no secret has a default. */
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { X509Certificate } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { findFreePort, findRedis, VARIABLES } from '@paceline/runtime';
-import { Redis } from 'ioredis';
+import { VARIABLES } from '@paceline/runtime';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { argumentsOf, copiesOf, only, STAGES, stagesOf } from './dockerfile.js';
-import { files, jsonOf, repositoryRoot, textOf } from './tree.js';
-
-const APPS = ['api', 'ps', 'worker'] as const;
-
-/** Libraries of ours that an app needs, through others too. */
-function librariesOf(folder: string, seen = new Set<string>()): Set<string> {
-  const manifest = jsonOf(`${folder}/package.json`) as { dependencies?: Record<string, string> };
-  for (const name of Object.keys(manifest.dependencies ?? {})) {
-    const library = /^@paceline\/(.+)$/.exec(name)?.[1];
-    if (!library || seen.has(library)) continue;
-    seen.add(library);
-    librariesOf(`libs/${library}`, seen);
-  }
-  return seen;
-}
+import { APPS, argumentsOf, copiesOf, librariesOf, only, STAGES, stagesOf } from './dockerfile.js';
+import { files, repositoryRoot, textOf } from './tree.js';
 
 /** A path below dist is produced by the build when its source is there; tools/bundle.mjs makes bundles of all processes. */
 const isBuilt = (path: string): boolean => {
@@ -110,6 +93,12 @@ describe.each(APPS)('deploy/Dockerfile, target %s', (app) => {
   });
 });
 
+it('the api starts with the heap that docs/ARCHITECTURE.md counts with', () => {
+  const counted = /`--max-old-space-size=(\d+)`/u.exec(textOf('docs/ARCHITECTURE.md'))![1]!;
+  const start = JSON.parse(argumentsOf(only(stagesOf('api').at(-1)!, 'CMD')[0]!)) as string[];
+  expect(start.filter((word) => word.startsWith('--max'))).toEqual([`--max-old-space-size=${counted}`]);
+});
+
 interface Service {
   build?: { context: string; dockerfile: string; target: string };
   image?: string;
@@ -118,7 +107,7 @@ interface Service {
   ports?: string[];
   volumes?: string[];
   networks?: string[] | Record<string, unknown>;
-  healthcheck?: { test: string[] };
+  healthcheck?: { test: string[]; start_interval?: string; interval?: string; start_period?: string };
   depends_on?: Record<string, { condition: string }>;
   deploy?: { resources?: { limits?: { cpus?: string; memory?: string } } };
   read_only?: boolean;
@@ -182,6 +171,7 @@ describe('docker-compose.yml', () => {
       PACELINE_PORT: ':-4100',
       PACELINE_TLS: ':+/secrets/tls-worker/tls.key',
       PACELINE_DATA_STORE: ':-/datasets',
+      PACELINE_CHECKPOINT_STORE: ':-',
     });
     for (const [name, { environment, volumes = [] }] of services.filter(([service]) => service !== 'secrets')) {
       for (const [variable, value] of Object.entries(environment ?? {})) {
@@ -210,6 +200,15 @@ describe('docker-compose.yml', () => {
     expect(API_LIMITS.filter((name) => !(name in compose.services['api']!.environment!) || !stack.includes(`'${name}'`))).toEqual([]);
   });
 
+  it('hands a store for checkpoints to every process that reads or writes one, with the credentials of a bucket', () => {
+    const reading = APPS.filter((app) => variablesOf(app).has('PACELINE_CHECKPOINT_STORE'));
+    expect(reading).toEqual(['api', 'ps', 'worker']);
+    for (const app of reading)
+      expect(Object.keys(compose.services[app]!.environment!), app).toEqual(
+        expect.arrayContaining(['PACELINE_CHECKPOINT_STORE', ...OF_THE_DATA_STORE]),
+      );
+  });
+
   it('keeps .env out of git and out of the images', () => {
     expect(textOf('.gitignore').split('\n')).toContain('.env');
     expect(textOf('.dockerignore').split('\n')).toEqual(expect.arrayContaining(['.env', '.env.*']));
@@ -229,6 +228,17 @@ describe('docker-compose.yml', () => {
         memory: expect.stringMatching(/^\d+[mg]$/),
         pids: expect.any(Number),
       });
+  });
+
+  it('asks for the health of what starts every second, so that those that wait for it begin at once', () => {
+    const seconds = (text: string): number => Number(/^(\d+)s$/u.exec(text)![1]);
+    for (const [name, { healthcheck }] of services) {
+      if (name === 'secrets') continue; // it ends
+      const { start_interval: soon = 'none', interval = 'none', start_period: period = 'none' } = healthcheck!;
+      expect(seconds(soon), name).toBe(1);
+      expect(seconds(interval), name).toBeGreaterThanOrEqual(10);
+      expect(seconds(period), name).toBeGreaterThanOrEqual(60);
+    }
   });
 
   it('watches the health of every service, and starts in that order', () => {
@@ -290,111 +300,5 @@ describe('deploy/healthcheck.mjs', () => {
     const gone = await ask(`redis://:hidden-word@127.0.0.1:${port}`);
     expect(gone).toEqual({ status: 1, output: expect.stringContaining('ECONNREFUSED') });
     expect(gone.output).not.toContain('hidden-word');
-  });
-});
-
-describe('deploy/secrets.mjs', () => {
-  const run = (folder: string, env: Record<string, string> = {}) =>
-    spawnSync(process.execPath, [join(repositoryRoot, 'deploy/secrets.mjs'), folder], {
-      encoding: 'utf8',
-      env: { PATH: process.env['PATH'], ...env },
-    });
-  const SECRET_FOLDERS = ['postgres', 'redis', 'redis-api', 'redis-ps', 'redis-worker', 'token', 'key', 'tls-ca', 'tls-ps', 'tls-worker'];
-  const files = ['postgres/password', 'redis/password', 'redis/redis.conf', 'token/secret', 'key/bootstrap-key', 'redis-worker/password'];
-
-  it('finds in its image all that it imports, below the folders that it imports it from', () => {
-    const stage = STAGES.find(({ name }) => name === 'secrets')!;
-    const copied = copiesOf(stage).flatMap(({ sources, target }) =>
-      sources.map((source) => join('/app', target, source.split('/').at(-1)!)),
-    );
-    const imported = [...textOf('deploy/secrets.mjs').matchAll(/from '(\.[^']+)'/g)].map(([, path]) => join('/app/deploy', path!));
-    expect(imported.length).toBeGreaterThan(0);
-    for (const path of imported) expect(copied).toContain(path);
-    const carried = textOf('libs/runtime/src/redis-users.ts');
-    expect([...carried.matchAll(/from '([^']+)'/g)].map(([, from]) => from)).toEqual(['node:crypto']);
-  });
-
-  it('makes users of Redis with the passwords that the processes mount', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'paceline-secrets-'));
-    for (const name of SECRET_FOLDERS) mkdirSync(join(folder, name));
-    const { command, libraryPath } = await findRedis();
-    const port = await findFreePort();
-    let server: ChildProcess | undefined;
-    try {
-      expect(run(folder, { REDIS_PASSWORD: 'with "quotes" \\ and more' }).stderr).toBe('');
-      const env = { PATH: process.env['PATH'], ...(libraryPath ? { LD_LIBRARY_PATH: libraryPath } : {}) };
-      const words = [join(folder, 'redis/redis.conf'), '--port', String(port), '--bind', '127.0.0.1', '--save', '', '--dir', folder];
-      server = spawn(command, words, { env, stdio: 'ignore' });
-      const whoAmI = async (username: string, file: string) => {
-        const redis = new Redis({ port, username, password: readFileSync(join(folder, file), 'utf8') });
-        redis.on('error', () => undefined); // it is still starting, or refuses: the call says so
-        return redis
-          .call('ACL', 'WHOAMI')
-          .then(String, (error: Error) => error.message)
-          .finally(() => redis.disconnect());
-      };
-      expect(await whoAmI('default', 'redis/password')).toBe('default');
-      for (const app of APPS) expect(await whoAmI(app, `redis-${app}/password`)).toMatch(/^NOPERM .*acl/);
-    } finally {
-      server?.kill('SIGKILL');
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
-
-  it('makes certificates for servers and workers, when it is asked to', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'paceline-secrets-'));
-    try {
-      for (const name of SECRET_FOLDERS) mkdirSync(join(folder, name));
-      expect(run(folder).status).toBe(0);
-      expect(existsSync(join(folder, 'tls-ps/tls.crt'))).toBe(false);
-      expect(run(folder, { PACELINE_TLS: 'off' })).toMatchObject({ status: 78 });
-      const made = run(folder, { PACELINE_TLS: 'on' });
-      expect([made.status, made.stderr]).toEqual([0, '']);
-      expect(made.stdout).toMatch(/is encrypted\. Certificates end on \d{4}-/);
-      const authority = new X509Certificate(readFileSync(join(folder, 'tls-ca/ca/ca.crt')));
-      for (const name of ['tls-ps', 'tls-worker']) {
-        const certificate = new X509Certificate(readFileSync(join(folder, name, 'tls.crt')));
-        expect(certificate.checkIssued(authority) && certificate.verify(authority.publicKey)).toBe(true);
-        expect(statSync(join(folder, name, 'tls.key')).mode & 0o777).toBe(0o600);
-      }
-      const before = readFileSync(join(folder, 'tls-ps/tls.crt'), 'utf8');
-      expect(run(folder, { PACELINE_TLS: 'on' }).status).toBe(0);
-      expect(readFileSync(join(folder, 'tls-ps/tls.crt'), 'utf8')).toBe(before);
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
-
-  it('makes each secret once, says how to sign in, and takes those that are given', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'paceline-secrets-'));
-    try {
-      for (const name of SECRET_FOLDERS) mkdirSync(join(folder, name));
-      const read = () => files.map((file) => readFileSync(join(folder, file), 'utf8'));
-      const first = run(folder, { PACELINE_PORT: '4207' });
-      const made = read();
-      expect([first.status, first.stderr]).toEqual([0, '']);
-      expect(first.stdout).toContain('http://127.0.0.1:4207');
-      expect(first.stdout).toContain(made[4]);
-      expect(new Set(made).size).toBe(made.length);
-      expect(run(folder).status).toBe(0);
-      expect(read()).toEqual(made);
-
-      expect(run(folder, { REDIS_PASSWORD: 'with "quotes" \\ and more', PACELINE_BOOTSTRAP_KEY: '' }).status).toBe(0);
-      expect(readFileSync(join(folder, 'redis/redis.conf'), 'utf8')).toMatch(
-        /^requirepass "with \\"quotes\\" \\\\ and more"\n(user .+\n){3}$/,
-      );
-      expect(readFileSync(join(folder, 'redis-worker/password'), 'utf8'), 'changes with it').not.toBe(made[5]);
-      const changed = run(folder, { POSTGRES_PASSWORD: 'another-password' });
-      expect([changed.status, changed.stderr]).toEqual([
-        78,
-        expect.stringContaining('differs from the password that the database was made with'),
-      ]);
-      const before = read();
-      const refused = run(folder, { REDIS_PASSWORD: 'a-new-password', PACELINE_TOKEN_SECRET: 'short' });
-      expect(refused.stderr).toContain('at least 32 characters');
-      expect(read(), 'all or nothing').toEqual(before);
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
   });
 });

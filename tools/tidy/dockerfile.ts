@@ -1,6 +1,8 @@
 /** The stages of deploy/Dockerfile, as its tests read them. */
 import { DockerfileParser, type Copy, type Instruction } from 'dockerfile-ast';
-import { textOf } from './tree.js';
+import { jsonOf, textOf } from './tree.js';
+
+export const APPS = ['api', 'ps', 'worker'] as const;
 
 export interface Stage {
   name: string;
@@ -37,4 +39,16 @@ export function copiesOf(stage: Stage): { from: string | undefined; sources: str
     const paths = argumentsOf(instruction).split(/\s+/);
     return { from: (instruction as Copy).getFromFlag()?.getValue() ?? undefined, sources: paths.slice(0, -1), target: paths.at(-1)! };
   });
+}
+
+/** Libraries of ours that an app needs, through others too. */
+export function librariesOf(folder: string, seen = new Set<string>()): Set<string> {
+  const manifest = jsonOf(`${folder}/package.json`) as { dependencies?: Record<string, string> };
+  for (const name of Object.keys(manifest.dependencies ?? {})) {
+    const library = /^@paceline\/(.+)$/.exec(name)?.[1];
+    if (!library || seen.has(library)) continue;
+    seen.add(library);
+    librariesOf(`libs/${library}`, seen);
+  }
+  return seen;
 }

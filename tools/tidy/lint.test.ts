@@ -88,6 +88,12 @@ describe('lint refuses a planted import', () => {
   });
 });
 
+it('lint refuses a spread literal, which hides unknown properties, and lets a spread of a value pass', async () => {
+  const said = await lintAs('libs/protocol/src/index.ts', 'export const f = (a: number) => ({ b: 1, ...{ a } });\n');
+  expect(said).toEqual([{ rule: 'no-restricted-syntax', message: expect.stringContaining('A spread literal') }]);
+  expect(await lintAs('libs/protocol/src/index.ts', 'export const f = (a: { a: number }) => ({ b: 1, ...a });\n')).toEqual([]);
+});
+
 describe('lint with types', () => {
   it('refuses a promise that nobody waits for, and what the compiler refuses, in sources and in tests', () => {
     const folder = mkdtempSync(join(tmpdir(), 'paceline-lint-'));

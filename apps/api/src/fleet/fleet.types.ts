@@ -13,7 +13,9 @@ registerEnumType(WorkerStatus, {
   valuesMap: {
     IDLE: { description: 'It is heard and has no run.' },
     BUSY: { description: 'It has a run.' },
-    LOST: { description: 'No heartbeat for 5 s.' },
+    LOST: {
+      description: 'No heartbeat for 5 s. It stays in the list for ten minutes after its last one, so that people see what is gone.',
+    },
     INCOMPATIBLE: { description: 'It speaks another version of the data-plane protocol and gets no work.' },
   },
 });

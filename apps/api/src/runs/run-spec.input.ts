@@ -9,12 +9,19 @@ import { Field, Float, InputType, Int } from '@nestjs/graphql';
 import { describeSurface, type SurfaceField } from '@paceline/spec';
 import { JsonScalar } from '../graphql/json.scalar.js';
 
+/** https://spec.graphql.org/October2021/#Name */
+const GRAPHQL_NAME = /^[A-Za-z_]\w*$/u;
 /** GraphQL's Int has 32 bits. */
 const INT_MAX = 2 ** 31 - 1;
 
 /** Makes the class `name` and, for groups, classes like `RunSpecOptimizerInput` beside it. */
 export function defineSpecInput(name: string, fields: readonly SurfaceField[]): Type<object> {
-  return defineInput(name, '', 'A run to be created. Fields that are left out have their defaults.', fields);
+  return defineInput(
+    name,
+    '',
+    'A run to be created. Fields that are left out have their defaults. What has a few values is a string with the words of YAML and REST.',
+    fields,
+  );
 }
 
 function defineInput(name: string, prefix: string, description: string, fields: readonly SurfaceField[]): Type<object> {
@@ -60,6 +67,8 @@ function typeOf(parent: string, key: string, field: SurfaceField, fields: readon
 export function describe(field: SurfaceField): string {
   const parts = [field.description];
   if (field.enumValues) parts.push(`One of ${field.enumValues.join(', ')}.`);
+  const unnamed = field.enumValues?.find((value) => !GRAPHQL_NAME.test(value));
+  if (unnamed !== undefined) parts.push(`A string, because ${unnamed} cannot be an enum value of GraphQL.`);
   const bounds = [
     ...(field.minimum === undefined ? [] : [`at least ${field.minimum}`]),
     ...(field.exclusiveMinimum === undefined ? [] : [`above ${field.exclusiveMinimum}`]),

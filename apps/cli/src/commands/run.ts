@@ -140,7 +140,7 @@ function predictionsOf(client: PacelineClient, id: string): Promise<RunPredictio
   });
 }
 
-async function workers(context: CommandContext): Promise<number> {
+export async function workers(context: Pick<CommandContext, 'terminal' | 'connect'>): Promise<number> {
   const { terminal } = context;
   const client = context.connect();
   const [fleet, servers] = await Promise.all([client.workers(), client.servers()]);
@@ -176,6 +176,10 @@ async function workers(context: CommandContext): Promise<number> {
     clean(engine ?? '–', 80),
   ]);
   printTable(terminal, columns, rows);
+  if ([...fleet, ...servers].some(({ status }) => status === 'LOST'))
+    terminal.note(
+      'LOST: no heartbeat for 5 s; it leaves this list ten minutes after its last one. One that says goodbye leaves it at once.',
+    );
   return EXIT.ok;
 }
 

@@ -1,14 +1,11 @@
 /** `paceline up` and `paceline down`: the long-running local stack. */
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import { availableParallelism, hostname } from 'node:os';
-import { join } from 'node:path';
-import { createClient, PacelineApiError } from '@paceline/client';
+import { mkdirSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import {
   DEFAULT_RESTART,
   endProcess,
   EXIT,
   formerData,
-  isPortFree,
   linkOf,
   onShutdown,
   readEnvironment,
@@ -20,9 +17,10 @@ import {
 } from '@paceline/runtime';
 import { type Command, Option } from 'commander';
 import { wholeNumber, type CommandContext } from '../command.js';
-import { readConfiguration, writeConfiguration } from '../configuration.js';
 import { linkTo } from '../dashboard-link.js';
-import { LAST_CHECKPOINT_MS, newApiKey, newTokenSecret, startLocalStack, type LocalStack } from '../stack/local-stack.js';
+import { portFor } from '../stack/api-port.js';
+import { LAST_CHECKPOINT_MS, startLocalStack, type LocalStack } from '../stack/local-stack.js';
+import { ensureKey, keepAdminKey, readSecrets } from '../stack/stack-keys.js';
 import { CHECKOUT, lockStack, runningStack, type StackLock } from '../stack/stack-lock.js';
 import { clean } from '../terminal/clean.js';
 import type { Terminal } from '../terminal/terminal.js';
@@ -34,7 +32,6 @@ type Act = (
 export const DEFAULT_PORT = 4100;
 /** Servers, then workers, the api, and the databases, each within its own deadline. */
 const STOP_DEADLINE_MS = 60_000;
-const PORTS_TRIED = 100;
 
 export function addStackCommands(program: Command, act: Act): void {
   program
@@ -152,10 +149,7 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
 
   try {
     stack = await starting;
-    if (stack.madeAdminKey !== undefined) {
-      writeSecrets(dataDir, { ...readSecrets(dataDir), bootstrapKey: stack.madeAdminKey });
-      terminal.note(`The administrator key in ${join(dataDir, 'secrets.json')} was revoked and no other was left; it is replaced.`);
-    }
+    keepAdminKey(stack, dataDir, terminal);
     const apiKey = await ensureKey(stack.url, dataDir, env, terminal);
     lock.update({ url: stack.url, processes: stack.processes(), tls });
     announce(stack, apiKey, dataDir, terminal);
@@ -187,76 +181,6 @@ function makeDataDir(dataDir: string): void {
       },
     );
   }
-}
-
-/** @param mayMove nobody has asked for this very port @throws UserError PORT_TAKEN */
-async function portFor({ port, host }: UpOptions, mayMove: boolean, terminal: Terminal): Promise<number> {
-  if (port === 0 || (await isPortFree(port, host))) return port;
-  const free = await freePortAfter(port, host);
-  if (!mayMove || free === undefined)
-    throw new UserError('PORT_TAKEN', `Port ${port} for the api is taken by another program.`, {
-      hint:
-        free === undefined
-          ? 'Choose another one: paceline up --port 0.'
-          : `Choose another one: paceline up --port ${free} (it is free; 0 takes any free one).`,
-      exit: 'configuration',
-    });
-  terminal.note(`Port ${port} is taken by another program; the api takes ${free}.`);
-  return free;
-}
-
-async function freePortAfter(port: number, host: string): Promise<number | undefined> {
-  for (let next = port + 1; next <= Math.min(port + PORTS_TRIED, 65_535); next++) if (await isPortFree(next, host)) return next;
-  return undefined;
-}
-
-interface Secrets {
-  readonly tokenSecret: string;
-  readonly bootstrapKey: string;
-}
-
-/** Made at the first start and kept, so that keys and tokens outlive a restart. */
-function readSecrets(dataDir: string): Secrets {
-  const file = join(dataDir, 'secrets.json');
-  if (existsSync(file)) {
-    const { tokenSecret, bootstrapKey } = JSON.parse(readFileSync(file, 'utf8')) as Partial<Secrets>;
-    if (typeof tokenSecret === 'string' && typeof bootstrapKey === 'string') return { tokenSecret, bootstrapKey };
-  }
-  const secrets = { tokenSecret: newTokenSecret(), bootstrapKey: newApiKey() };
-  writeSecrets(dataDir, secrets);
-  return secrets;
-}
-
-function writeSecrets(dataDir: string, secrets: Secrets): void {
-  const file = join(dataDir, 'secrets.json');
-  writeFileSync(`${file}.new`, JSON.stringify(secrets), { mode: 0o600 });
-  renameSync(`${file}.new`, file);
-}
-
-/** A key of its own for the command line, written to the configuration unless a working one is there. */
-async function ensureKey(url: string, dataDir: string, env: NodeJS.ProcessEnv, terminal: Terminal): Promise<string> {
-  const present = readConfiguration({ ...env, PACELINE_URL: '', PACELINE_API_KEY: '' }, (text) => terminal.note(text));
-  if (present.apiKey) {
-    try {
-      await createClient({ url, apiKey: present.apiKey }).viewer();
-      if (present.url !== url) writeConfiguration({ url, apiKey: present.apiKey }, env);
-      return present.apiKey;
-    } catch (error) {
-      if (!(error instanceof PacelineApiError) || error.code !== 'UNAUTHENTICATED') throw error;
-      terminal.note(`The key in ${present.file} belongs to another api; it is replaced.`);
-    }
-  }
-  const admin = createClient({ url, apiKey: readSecrets(dataDir).bootstrapKey });
-  const { team } = await admin.viewer().catch((error: unknown) => {
-    if (!(error instanceof PacelineApiError) || error.code !== 'UNAUTHENTICATED') throw error;
-    throw new UserError('ADMIN_KEY_REVOKED', "The administrator's key of this data folder was revoked, and another one took its place.", {
-      hint: `Write the administrator's key into ${join(dataDir, 'secrets.json')} as bootstrapKey, or take another data folder with PACELINE_HOME.`,
-      exit: 'keyRefused',
-    });
-  });
-  const { secret } = await admin.createApiKey(team.id, `paceline on ${clean(hostname(), 60)}`);
-  writeConfiguration({ url, apiKey: secret }, env);
-  return secret;
 }
 
 function announce(stack: LocalStack, apiKey: string, dataDir: string, terminal: Terminal): void {

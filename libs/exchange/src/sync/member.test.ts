@@ -70,7 +70,18 @@ function setUp(flushes = true) {
   node(0);
   sent.length = 0;
   const take = (): string[] => sent.splice(0);
-  return { member, messages, evaluated, parameters, take, view, node, flush, tellAgain: () => member.message(0, { type: 'tell-again' }) };
+  return {
+    member,
+    messages,
+    evaluated,
+    memory,
+    parameters,
+    take,
+    view,
+    node,
+    flush,
+    tellAgain: () => member.message(0, { type: 'tell-again' }),
+  };
 }
 
 test('a new view has nothing sent again, whoever it names; TELL-AGAIN has, and a server that has dropped something', () => {
@@ -121,4 +132,20 @@ test('of gradients that are encoded one by one those count as what they save tha
   member.heartbeat(1);
   // Replica 0 stands for the sum of both; the frame of replica 1, a header and its chunk, would not be there.
   expect(messages.at(-1)).toMatchObject({ traffic: { toServersBytes: 1000, denseToServersBytes: 1000 - 44 - BYTES } });
+});
+
+test('whether a chunk is kept is decided when its header comes: a copy of what was there does not count when that is let go meanwhile', () => {
+  const { member, messages, evaluated, memory, parameters, tellAgain } = setUp();
+  parameters(1);
+  const header = { type: FrameType.parameters, codec: 0, attempt: 1, term: 1, view: 1, round: 1, chunk: 0, length: BYTES };
+  const destination = member.payloadFor(header as never);
+  expect(destination.buffer).not.toBe(memory[1]!.buffer);
+  // Another server leads: what its primary had of the generation that is not committed is asked for again.
+  const { id, ...rest } = { id: 'w', server: 0, round: 0, view: 1, applied: '', window: 1, base: 0 };
+  member.message(0, { type: 'welcome', id, ...rest, term: 2, phase: 'training' });
+  member.message(0, { type: 'evaluate', generation: 1, blocks: [{ from: 0, to: 4 }] });
+  member.data(header as never);
+  expect(evaluated, 'the copy lies elsewhere').toEqual([]);
+  tellAgain();
+  expect(messages.filter(({ type }) => type === 'pull')).toEqual([{ type: 'pull', generation: 1, chunk: 0 }]);
 });

@@ -4,7 +4,7 @@
  */
 import type { FrameHeader, MessageOf } from '@paceline/protocol';
 import type { OwnedChunk } from '../transfer/chunks.js';
-import { copyOf, type RoundDecision } from './agreement.js';
+import { copyOf, type ChunkScalars, type RoundDecision } from './agreement.js';
 import { Generations } from './generations.js';
 import { acquireRegion, regionSum, type Region } from '../attempt/regions.js';
 import { ROUND_PLANS, type Phase } from './round-phases.js';
@@ -36,7 +36,7 @@ export class ShardRound {
   private summed = 0;
   /** A chunk whose sum has NaN or infinity. */
   private nonFinite: number | undefined;
-  /** The decided round is being applied. */
+  /** The round is being measured, or applied as decided. */
   private readonly work: ShardWork;
 
   constructor(
@@ -87,7 +87,7 @@ export class ShardRound {
     return [...missing].sort((a, b) => a - b);
   }
 
-  /** The round is applied as decided before anything else happens. */
+  /** The round is measured, or applied as decided, before anything else happens. */
   finishWork(): void {
     this.work.finish();
   }
@@ -259,12 +259,17 @@ export class ShardRound {
 
   private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned' | 'toldAgain'): void {
     this.table.take(row, 'DECIDING');
+    const chunks: ChunkScalars[] = [];
+    this.work.begin(this.measureChunks(chunks), () => this.options.coordinator.tell({ type: 'scalars', round: this.number, chunks }));
+  }
+
+  private *measureChunks(measured: ChunkScalars[]): Generator<void> {
     const { store } = this.options;
-    const chunks = this.chunks.map((chunk) => {
+    for (const chunk of this.chunks) {
+      if (chunk.place > 0) yield;
       const scalars = store.measure!(chunk, chunk.sum!, this.generations.present(chunk.place), this.number);
-      return Object.assign({ chunk: chunk.index }, scalars);
-    });
-    this.options.coordinator.tell({ type: 'scalars', round: this.number, chunks });
+      measured.push(Object.assign({ chunk: chunk.index }, scalars));
+    }
   }
 
   private reportReduced(row: 'chunkComplete' | 'decision' | 'nothingOwned'): void {

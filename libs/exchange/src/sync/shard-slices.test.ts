@@ -1,4 +1,4 @@
-/** A decided round is applied in slices: others have turns in between, and nothing tells the result from that of one go. */
+/** A round is measured, and a decided one applied, in slices: others have turns in between, and nothing tells the result from that of one go. */
 import { expect, test } from 'vitest';
 import { Arena } from '@paceline/kernels';
 import { FrameType, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
@@ -28,7 +28,7 @@ const header = (chunk: number, round = 0): FrameHeader => ({
 });
 
 /** A shard that has the gradients of a round of one replica, and waits for the decision. */
-function decidingShard(inSlices: boolean) {
+function decidingShard(inSlices: boolean, isMeasured = true) {
   const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
   const initial = Array.from({ length: CHUNKS }, () => {
     const region = acquireRegion(arena, LENGTH);
@@ -88,8 +88,41 @@ function decidingShard(inSlices: boolean) {
     if (next?.()) pending.push(next);
     return next !== undefined;
   };
+  while (isMeasured && turn());
   return { shard, link, out, push, turn, bytesInUse: () => arena.bytesInUse };
 }
+
+test('others have a turn after each chunk that is measured, and the coordinator hears of all of them at once', () => {
+  const [whole, sliced] = [decidingShard(false), decidingShard(true, false)];
+  expect([whole, sliced].map(({ shard }) => shard.table.state)).toEqual(['DECIDING', 'DECIDING']);
+  const scalars = (out: readonly unknown[]) => out.filter((each) => (each as Message).type === 'scalars');
+  expect([scalars(whole.out).length, scalars(sliced.out).length]).toEqual([1, 0]);
+  let turns = 0;
+  while (sliced.turn()) turns++;
+  expect(turns).toBe(CHUNKS - 1);
+  expect(sliced.out).toEqual(whole.out);
+});
+
+test('whatever the coordinator says next finds the round measured, and the end lets go of one that is half measured', () => {
+  const says: Message[] = [{ type: 'view', view: 2, term: 1, round: 0, members }, { type: 'tell-again' }, decision];
+  for (const say of says) {
+    const [whole, sliced] = [decidingShard(false), decidingShard(true, false)];
+    for (const { shard, link } of [whole, sliced]) shard.fromCoordinator(link, say);
+    while (sliced.turn());
+    expect(sliced.out, say.type).toEqual(whole.out);
+  }
+  const again = decidingShard(true, false);
+  again.shard.tellAgain();
+  again.shard.fromCoordinator(again.link, decision);
+  while (again.turn());
+  const told = again.out.map((each) => (each as Message).type).filter((type) => type === 'scalars' || type === 'reduced');
+  expect(told, 'what is said again is said before the round is applied').toEqual(['scalars', 'scalars', 'reduced']);
+  const ended = decidingShard(true, false);
+  ended.shard.end();
+  const said = ended.out.length;
+  while (ended.turn());
+  expect([ended.out.length, ended.bytesInUse()]).toEqual([said, 0]);
+});
 
 test('others have a turn after each chunk, gradients that come meanwhile are too late or wait for their round, and the end is the same', () => {
   const [whole, sliced] = [decidingShard(false), decidingShard(true)];

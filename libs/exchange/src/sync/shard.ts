@@ -5,7 +5,7 @@
  *   gradient chunk → reduce → apply → publish → REDUCED(k) to the coordinator → COMMIT(k): generation k is let go
  *
  * Applied chunks are never undone. A frame from a newer view or of round k+1 is held, unapplied, until this shard's own VIEW or COMMIT has come; older
- * ones are dropped and counted. A decided round is applied chunk by chunk in slices (shard-work.ts): whatever the coordinator says next finds it done.
+ * ones are dropped and counted. A round is measured, and applied when it is decided, chunk by chunk in slices (shard-work.ts): whatever the coordinator says next finds it done.
  *
  * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
  */
@@ -277,7 +277,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     for (const link of this.links.keys()) this.detach(link);
   }
 
-  /** What comes next finds the decided round applied. */
+  /** What comes next finds the round measured, and the decided one applied. */
   finishWork(): void {
     this.present.finishWork();
   }

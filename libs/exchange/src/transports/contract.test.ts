@@ -341,10 +341,13 @@ describe.each<[string, MakePair]>([
     const pair = await makePair();
     const payload = payloadOf(1 << 20, 1);
     pair.near.sendMessage({ type: 'heartbeat', progress: 1 }, NUMBERS);
-    for (let i = 0; i < 8; i++) {
-      pair.near.sendData(dataFields(i), payload);
-      pair.near.sendMessage({ type: 'updated', sequence: i }, NUMBERS, 'behind data');
-    }
+    const update = (sequence: number): void => {
+      pair.near.sendData(dataFields(sequence), payload);
+      pair.near.sendMessage({ type: 'updated', sequence }, NUMBERS, 'behind data');
+    };
+    update(0);
+    await pair.farSees.until('the first update', () => pair.farSees.messages.length === 2);
+    for (let i = 1; i < 8; i++) update(i);
     pair.near.sendMessage({ type: 'end', outcome: 'cancelled', message: 'the run was cancelled' }, NUMBERS, 'behind data');
     pair.near.close();
     await pair.farSees.until('closed', () => pair.farSees.closedReasons.length > 0);
@@ -353,7 +356,8 @@ describe.each<[string, MakePair]>([
     expect(messages.at(-1)).toEqual({ type: 'end', outcome: 'cancelled', message: 'the run was cancelled' });
     expect(frames.length, 'something was given up').toBeLessThan(8);
     // Each UPDATED followed its frame.
-    expect(messages.slice(1, -1)).toEqual(frames.slice(0, messages.length - 2).map((_, n) => ({ type: 'updated', n })));
+    expect(messages.slice(1, -1)).toEqual(frames.slice(0, messages.length - 2).map((_, sequence) => ({ type: 'updated', sequence })));
+    expect(messages.length).toBeGreaterThan(2);
   });
 
   it('counts frames and bytes', async () => {

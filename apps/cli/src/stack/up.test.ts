@@ -1,0 +1,75 @@
+/** What `paceline up` decides before and after the stack starts: the port of the api, and the keys in its data folder. */
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Terminal } from '../terminal/terminal.js';
+import { portFor } from './api-port.js';
+import { ensureKey, keepAdminKey, readSecrets } from './stack-keys.js';
+
+const notes: string[] = [];
+const terminal = { note: (text: string) => void notes.push(text) } as unknown as Terminal;
+let server: Server;
+let folder: string;
+const portOf = (): number => (server.address() as AddressInfo).port;
+
+/** An api that knows no key. */
+beforeEach(async () => {
+  notes.length = 0;
+  folder = mkdtempSync(join(tmpdir(), 'paceline-up-'));
+  server = createServer((_, response) =>
+    response
+      .writeHead(401, { 'content-type': 'application/json' })
+      .end(
+        JSON.stringify({ errors: [{ message: 'This API key is not known, or was revoked.', extensions: { code: 'UNAUTHENTICATED' } }] }),
+      ),
+  );
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+});
+afterEach(async () => {
+  await new Promise((resolve) => server.close(resolve));
+  rmSync(folder, { recursive: true, force: true });
+});
+
+describe('a port that is taken', () => {
+  const host = '127.0.0.1';
+
+  it('is left for the next free one where nobody has asked for it, which is said', async () => {
+    const port = portOf();
+    const free = await portFor({ port, host }, true, terminal);
+    expect(free).toBeGreaterThan(port);
+    expect(notes).toEqual([`Port ${port} is taken by another program; the api takes ${free}.`]);
+    expect(await portFor({ port: free, host }, true, terminal)).toBe(free);
+  });
+
+  it('is refused where it was asked for, with one that is free', async () => {
+    const port = portOf();
+    const hint = expect.stringMatching(/paceline up --port \d+ \(it is free; 0 takes any free one\)/u);
+    await expect(portFor({ port, host }, false, terminal)).rejects.toMatchObject({ code: 'PORT_TAKEN', hint });
+    expect([await portFor({ port: 0, host }, false, terminal), notes]).toEqual([0, []]);
+  });
+});
+
+describe("the administrator's key of a data folder", () => {
+  it('is replaced by the one that the api has made, and nothing else of the secrets changes', () => {
+    const { tokenSecret, bootstrapKey } = readSecrets(folder);
+    keepAdminKey({ madeAdminKey: undefined }, folder, terminal);
+    expect([readSecrets(folder).bootstrapKey, notes]).toEqual([bootstrapKey, []]);
+    keepAdminKey({ madeAdminKey: 'pcl_made' }, folder, terminal);
+    const file = join(folder, 'secrets.json');
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ tokenSecret, bootstrapKey: 'pcl_made' });
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(notes).toEqual([`The administrator key in ${file} was revoked and no other was left; it is replaced.`]);
+  });
+
+  it('that was revoked while another one is left is named, with where the other one belongs', async () => {
+    const env = { PACELINE_HOME: folder };
+    const hint = expect.stringContaining(`Write the administrator's key into ${join(folder, 'secrets.json')} as bootstrapKey`);
+    await expect(ensureKey(`http://127.0.0.1:${portOf()}`, folder, env, terminal)).rejects.toMatchObject({
+      code: 'ADMIN_KEY_REVOKED',
+      hint,
+    });
+  });
+});
