@@ -347,10 +347,6 @@ describe('with a cluster that trains', () => {
     // The last rounds may be stored after the run is over, so the api is asked each time. A coordinator that does not confirm its end in time,
     // which it may not on a slow machine, has told of more rounds than it was asked for.
     const lastStored = async (): Promise<number> => (await stack.client.metrics(id, { names: ['loss'] }))[0]!.points.at(-1)!.round + 1;
-    console.log(
-      'DEBUG',
-      JSON.stringify({ r: await stack.client.run(id), l: await lastStored(), g: await gapsIn(page, await lastStored()) }),
-    );
     const gaps = async (): Promise<number[]> => gapsIn(page, await lastStored());
     await expect.poll(gaps, { timeout: WAIT_MS, interval: 1_000 }).toEqual([]);
     const isAsStored = async (): Promise<boolean> => (await lastRoundOfAFresh(page)) === (await lastStored());
