@@ -37,8 +37,6 @@ export default defineConfig({
     expect: { poll: { timeout: 120_000 } },
     fileParallelism: true,
     maxWorkers: 2,
-    // Clusters in one process go by the clock of the machine (a peer is silent for 300 ms): one more try on a busy one, named at the end of the suite.
-    retry: process.env['CI'] ? 1 : 0,
     // `npm run coverage`: what the unit tests reach. Processes that tests start are not measured.
     coverage: {
       provider: 'v8',

@@ -16,8 +16,6 @@ export default defineConfig({
     pool: 'forks',
     fileParallelism: false,
     testTimeout: 480_000,
-    // On a shared machine that stands still for seconds a deadline may pass by itself: there, once more. What is broken fails twice.
-    retry: process.env['CI'] ? 1 : 0,
     hookTimeout: 480_000,
     // It says that something hangs, not that it is slow.
     expect: { poll: { timeout: 120_000 } },

@@ -2,7 +2,7 @@
  * A vitest reporter that writes what fails as it happens, one JSON object per line, to the file that PACELINE_TEST_JOURNAL names.
  * vitest's own report is written at the end: a run that crashes or is ended at its deadline has none, but it has this.
  *
- *     {begun: NAME}  {ended: NAME}  {failed: NAME, error}  {again: NAME, error}: passed, but not at the first try
+ *     {begun: NAME}  {ended: NAME}  {failed: NAME, error}
  *     {file: NAME, tests, ms}: how long a file took, with what it imports and its hooks
  */
 import { appendFileSync } from 'node:fs';
@@ -51,7 +51,6 @@ export default class TestJournal {
     const name = nameOf(test);
     this.#write({ ended: name });
     if (state === 'failed') this.#write({ failed: name, error: messageOf(errors) });
-    else if (test.diagnostic()?.flaky) this.#write({ again: name, error: messageOf(errors) });
   }
 
   /**

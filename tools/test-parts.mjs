@@ -257,7 +257,7 @@ const plainLines = (text) => text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
  * What went wrong in a part, for the end of a log that somebody else reads: names and the first lines of each error. The
  * journal is whole up to the moment at which vitest crashed or was ended, and tells what it was doing then.
  * @param {{name: string, failed: number, journal?: string | undefined, output: string, failedWord?: string}} part journal: lines of tools/test-journal.mjs; output: its end
- * @returns {string[]} lines; none for a part in which nothing failed and nothing had to be tried again
+ * @returns {string[]} lines; none for a part in which nothing failed
  */
 export function failureLines({ name, failed, journal, output, failedWord = 'FAILED' }) {
   const entries = entriesOf(journal);
@@ -270,7 +270,6 @@ export function failureLines({ name, failed, journal, output, failedWord = 'FAIL
   const tell = (what, text) => lines.push(`${name}: ${what}`, ...shortened(plainLines(text)).slice(0, ERROR_LINES));
   for (const entry of entries) {
     if (entry.failed) tell(`${failedWord} ${entry.failed}`, entry.error);
-    if (entry.again) tell(`passed at the second try: ${entry.again}`, entry.error);
   }
   const ended = new Set(entries.map((entry) => entry.ended));
   for (const { begun } of entries) if (begun && !ended.has(begun)) tell(`${failedWord} ${begun}`, 'it had not ended when vitest did');

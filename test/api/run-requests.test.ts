@@ -82,7 +82,7 @@ describe('pause', () => {
     await until('the deaf one is told to let go', async () => (await actionOf(id)) === '1:cancel');
     await ask('resume', id);
     expect((await fleet.takePlacement()).payload).toMatchObject({ attempt: 2, restore: { round: 5 } });
-  }, 90_000);
+  });
 
   it('of a run that waits is at once, and its jobs are taken back', async () => {
     const id = await createRun(plane.admin);
@@ -243,7 +243,7 @@ describe('extend', () => {
       'the extension failed (parameter server 0 failed (CONFIG_CHANGED): another config); the result of round 1175 stands',
     );
     await until('whoever holds a part is told to let go', async () => (await actionOf(id)) === '3:cancel');
-  }, 90_000);
+  });
 
   it('of a paused run adds rounds and resumes it; without a checkpoint a finished one cannot go on', async () => {
     const { id, coordinator } = await running();

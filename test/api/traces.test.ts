@@ -24,7 +24,7 @@ beforeAll(async () => {
   commands = connectRedis(redis.urlOf('api'), 'paceline-traces-test');
   await once(commands, 'ready', { signal: AbortSignal.timeout(10_000) });
   keeper = new TraceKeeper({ commands } as unknown as RedisConnections);
-}, 60_000);
+});
 
 afterAll(async () => {
   commands.disconnect();
@@ -56,7 +56,7 @@ test('what is beyond the bytes of a trace is left out and counted, and no key st
   expect(await commands.pttl(traceKey(older))).toBeGreaterThan(0);
   await keeper.end(runId, traceId);
   expect(await commands.exists(traceKey(traceId), tracedRunKey(runId))).toBe(0);
-}, 30_000);
+});
 
 const runOf = (id: string = randomUUID()): Run =>
   ({ id, attempt: 1, status: 'RUNNING', row: { spec: { strategy: { mode: 'sync' } } } }) as unknown as Run;
@@ -74,7 +74,7 @@ test('a run has one trace at a time and an api four; an api that stops ends them
   const runs = Array.from({ length: MAX_TRACES }, () => runOf());
   vi.useFakeTimers({ toFake: ['Date'] }); // no trace comes to its deadline
   const recorded = runs.map((run) => one.traces.record(run, 2).catch((error: Error) => error));
-  await expect.poll(() => one.asked.length, { timeout: 10_000 }).toBe(MAX_TRACES);
+  await expect.poll(() => one.asked.length).toBe(MAX_TRACES);
   await expect(one.traces.record(runOf(), 2)).rejects.toMatchObject({ code: 'CONFLICT', message: expect.stringMatching(/^4 traces/) });
   await expect(other.traces.record(runs[0]!, 2)).rejects.toMatchObject({ code: 'CONFLICT', message: expect.stringMatching(/already/) });
   one.traces.onModuleDestroy();
@@ -82,7 +82,7 @@ test('a run has one trace at a time and an api four; an api that stops ends them
   vi.useRealTimers();
 
   const again = other.traces.record(runs[0]!, 2);
-  await expect.poll(() => other.asked.length, { timeout: 10_000 }).toBe(1);
+  await expect.poll(() => other.asked.length).toBe(1);
   await keeper.keep(processOf(runs[0]!.id, other.asked[0]!.request.id, 'a'));
   expect((await again).otherData).toMatchObject({ toRound: 9, fromRound: 8, processes: 1, leftOut: 0 });
-}, 60_000);
+});

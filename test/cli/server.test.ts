@@ -27,8 +27,8 @@ it('serves until it is told to end, and says which mistake keeps it from that', 
     home.start(['server', '--cluster', cluster, '--job', 'ps', '--index', '0'], env),
     home.start(['server', '--json'], { ...env, TF_CONFIG: config }),
   ];
-  await expect.poll(() => running[0]!.stdout(), { timeout: 30_000 }).toContain(`ps 0 serves at ${ps}`);
-  await expect.poll(() => running[1]!.stdout(), { timeout: 30_000 }).toContain('"pid"');
+  await expect.poll(() => running[0]!.stdout()).toContain(`ps 0 serves at ${ps}`);
+  await expect.poll(() => running[1]!.stdout()).toContain('"pid"');
   const taken = await home.run(['server', '--cluster', cluster, '--job', 'ps', '--transport', 'tcp'], env);
   expect(taken).toMatchObject({ exit: 78, stderr: expect.stringContaining('PORT_IN_USE') as string });
   for (const { child, finished } of running) {
@@ -41,4 +41,4 @@ it('serves until it is told to end, and says which mistake keeps it from that', 
   expect(nobody).toMatchObject({ exit: 78, stderr: expect.stringContaining('no cluster is given') as string });
   const outside = await home.run(['server', '--cluster', cluster, '--job', 'ps', '--index', '1'], env);
   expect(outside).toMatchObject({ exit: 78, stderr: expect.stringContaining('whole number below 1') as string });
-}, 120_000);
+});

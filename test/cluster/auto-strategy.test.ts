@@ -43,7 +43,7 @@ test('over a slow link of the server the workers take its shard over, and a late
   await stack.addWorker(SLOW);
   await expectComplete(stack, id, SPEC, { attempts: 3, deadlineMs: 120_000 });
   await pickedOf(id);
-}, 300_000);
+});
 
 test('on one machine the run goes on as was measured: with its server in the same attempt, or else in another one', async () => {
   for (const member of [...stack.workers, ...stack.servers]) await stack.end(member, 'SIGTERM');
@@ -60,7 +60,7 @@ test('on one machine the run goes on as was measured: with its server in the sam
     expect.stringMatching(isServer ? /work of the processes|saves less than/ : /that saves \d\d %$/) as string,
   ]);
   await expectComplete(stack, id, long, { attempts: isServer ? 1 : 2 });
-}, 180_000);
+});
 
 test('what only one strategy is there for is picked at once, with the reason', async () => {
   for (const server of [...stack.servers]) await stack.end(server, 'SIGTERM');
@@ -71,4 +71,4 @@ test('what only one strategy is there for is picked at once, with the reason', a
     why: expect.stringMatching(/no parameter server is connected/) as string,
   });
   await stack.client.cancelRun(id);
-}, 120_000);
+});

@@ -63,7 +63,7 @@ test('a placement that comes twice: the second server lets it go without a word,
   expect(eventOf(run, 'run.failed')).toBeUndefined();
   expect(run.entries.filter((entry) => entry.kind === 'event' && entry.type === 'training.started')).toHaveLength(1);
   expect(run.state?.phase).toBe('finished');
-}, 360_000);
+});
 
 test('a server that is stopped ends the attempt with its name; the worker gives its seat up', async () => {
   await haveFleet(2, 1);
@@ -79,7 +79,7 @@ test('a server that is stopped ends the attempt with its name; the worker gives 
     run.reports.some(({ kind }) => kind === 'seat.left' || kind === 'seat.failed'),
   );
   await second.kill('SIGKILL');
-}, 360_000);
+});
 
 test('a cancel that is there together with the start: the coordinator confirms it, nobody waits for a deadline', async () => {
   await haveFleet(1, 0);

@@ -76,4 +76,4 @@ test('a trace of a run that trains has a track for every thread; spans nest, and
   } finally {
     await plane.stop();
   }
-}, 120_000);
+});

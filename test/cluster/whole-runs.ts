@@ -173,7 +173,8 @@ export async function expectPoliteEnd(stack: Stack, member: TestProcess): Promis
   const pid = member.child.pid!;
   const children = childrenOf(pid);
   await stack.end(member, 'SIGTERM');
-  expect({ code: member.child.exitCode, signal: member.child.signalCode }).toEqual({ code: 0, signal: null });
+  const end = { code: member.child.exitCode, signal: member.child.signalCode };
+  expect(end, `${member.app}: ${readFileSync(member.logFile, 'utf8').slice(-2_000)}`).toEqual({ code: 0, signal: null });
   expect([pid, ...children].filter(isAlive)).toEqual([]);
 }
 

@@ -81,12 +81,6 @@ describe('at the end of the log stands', () => {
     expect(told.slice(0, 3)).toEqual(['api: FAILED a', '    AssertionError: expected 1 to be 2', '      at a line']);
     expect(told.length).toBeLessThan(12);
   });
-  it('what passed at the second try only', () => {
-    expect(lines(0, journal({ begun: 'a' }, { ended: 'a' }, { again: 'a', error: 'late' }))).toEqual([
-      'api: passed at the second try: a',
-      '    late',
-    ]);
-  });
   it('what was running when vitest crashed, though the last line of its journal is torn', () => {
     expect(lines(1, `${journal({ begun: 'a' }, { ended: 'a' }, { begun: 'b' })}\n{"beg`, 'killed')[0]).toBe('api: FAILED b');
   });

@@ -132,4 +132,4 @@ it('of several that find the lock and the broom of dead processes, at most one h
     rmSync(folder, { recursive: true });
   }
   expect(won).toBeGreaterThan(SCHEDULES / 2);
-}, 180_000);
+});

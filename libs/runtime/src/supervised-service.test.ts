@@ -105,7 +105,7 @@ it('PostgreSQL that is killed is back at its address with all that was committed
   } finally {
     await supervised.stop();
   }
-}, 60_000);
+});
 
 it('Redis that is killed is back at its address, with its password and its data', async () => {
   const dataDir = join(temp, 'redis');
@@ -128,4 +128,4 @@ it('Redis that is killed is back at its address, with its password and its data'
     redis.disconnect();
     await supervised.stop();
   }
-}, 60_000);
+});

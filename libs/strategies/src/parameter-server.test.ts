@@ -224,8 +224,10 @@ await coordinator.join().catch(told);
 const long = [0, 1].map(() => coordinator.schedule(fn('waits'), [3000]));
 console.log('waits');
 say(await coordinator.fetch(long));
-const later = [0, 1].map(() => coordinator.schedule(fn('waits'), [1500]));
-say(await coordinator.fetch(later));
+let later;
+do later = await coordinator.fetch([0, 1].map(() => coordinator.schedule(fn('waits'), [500])));
+while (new Set(later.map(([, pid]) => pid)).size < 2); // until the one that was started again has joined
+say(later);
 await strategy.dispose();
 `;
   const running = coordinate(source);

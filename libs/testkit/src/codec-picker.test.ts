@@ -129,7 +129,7 @@ async function picked(speed?: LinkSpeed): Promise<Omit<CodecChoice, 'fromRound'>
   })!.pick([pace.pace!]);
 }
 
-test('a link of 20 Mbit/s and 30 ms has a codec, a Unix socket none', { timeout: 30_000 }, async () => {
+test('a link of 20 Mbit/s and 30 ms has a codec, a Unix socket none', async () => {
   const slow = await picked(readEnvironment({ PACELINE_LINK: VARIABLES.PACELINE_LINK }, { PACELINE_LINK: '20mbit,30ms' }).PACELINE_LINK);
   expect(slow.kind, slow.why).toMatch(/^int/);
   expect(slow.parameters).toBe('int8');

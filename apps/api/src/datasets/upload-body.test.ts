@@ -1,12 +1,17 @@
 import { Readable } from 'node:stream';
-import { setTimeout as pause } from 'node:timers/promises';
-import { expect, it } from 'vitest';
+import { setImmediate as turn } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { checked } from './upload-body.js';
+
+// Time passes where a test says so.
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }));
+afterEach(() => void vi.useRealTimers());
 
 /** A sender that never stops, with one byte every few milliseconds. */
 async function* trickle(): AsyncGenerator<Uint8Array> {
   for (;;) {
-    await pause(5);
+    await turn();
+    vi.advanceTimersByTime(5);
     yield Buffer.from('x');
   }
 }
@@ -31,7 +36,7 @@ it('does not count the time in which the bytes are stored', async () => {
   const pace = { silentMs: 50, leastBytesPerSecond: 1e6, deadlineMs: 60_000 };
   let read = 0;
   for await (const piece of checked(Readable.from([Buffer.from('ab'), Buffer.from('cd')]), 4, undefined, pace)) {
-    await pause(100);
+    vi.advanceTimersByTime(100);
     read += piece.length;
   }
   expect(read).toBe(4);

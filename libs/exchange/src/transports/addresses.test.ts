@@ -10,7 +10,7 @@ import { connect } from './connect.js';
 import { listen, type SocketListener } from './listen.js';
 import { adoptAccepted } from './socket-stream.js';
 
-const DEADLINE_MS = 5000;
+const DEADLINE_MS = 60_000;
 const IGNORE: FrameReceiver = {
   payloadFor: () => new Uint8Array(),
   data: () => undefined,

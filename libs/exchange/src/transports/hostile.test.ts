@@ -125,7 +125,7 @@ describe.each([
     const before = messages.length;
     const peer = await connect(
       { host: '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath },
-      { deadlineMs: 5000, transport: kind },
+      { deadlineMs: 60_000, transport: kind },
     );
     peer.setReceiver({ payloadFor: () => new Uint8Array(), data: () => undefined, message: () => undefined, closed: () => undefined });
     peer.sendMessage(HELLO, NUMBERS);

@@ -87,7 +87,7 @@ async function slowLink(port: number, localAddress: string, delay: () => Promise
 
 /** @returns whether its hello was heard */
 async function saysHello(port: number): Promise<boolean> {
-  const peer = await connect({ host: '127.0.0.1', port, unixPath: null }, { deadlineMs: 5000, transport: 'tcp' });
+  const peer = await connect({ host: '127.0.0.1', port, unixPath: null }, { deadlineMs: 60_000, transport: 'tcp' });
   const isHeard = new Promise<boolean>((resolve) =>
     peer.setReceiver({
       payloadFor: () => new Uint8Array(),

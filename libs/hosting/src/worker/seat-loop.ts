@@ -12,7 +12,9 @@ import { localSteps } from '@paceline/spec';
 const IDLE_MS = 100;
 const KEEP_LOCK_MS = 8_000;
 const LEAVE_DEADLINE_MS = 10_000;
+/** For all that a worker still waits for when it shuts down: the start of a seat, and then to be let go. */
 export const SHUTDOWN_LEAVE_MS = 3_000;
+const SHUTS_DOWN = 'the worker is shutting down';
 /** After a seat that could not be taken, so that a broken worker does not eat the queue. */
 const AFTER_FAILURE_MS = 1_000;
 
@@ -55,10 +57,14 @@ export interface SeatLoopOptions<S extends Seat> {
   ): void;
 }
 
+const leaveAtOnce = (seat: Seat): void => seat.leave(SHUTS_DOWN, 0);
+
 export class SeatLoop<S extends Seat> {
   private stopped = false;
   private running: Promise<void> | undefined;
   private seat: S | undefined;
+  /** What is done when it shuts down and has waited for long enough. */
+  private whenLate: () => void = () => undefined;
 
   constructor(private readonly options: SeatLoopOptions<S>) {}
 
@@ -73,8 +79,10 @@ export class SeatLoop<S extends Seat> {
 
   async stop(): Promise<void> {
     this.stopped = true;
-    this.seat?.leave('the worker is shutting down', SHUTDOWN_LEAVE_MS);
+    this.seat?.leave(SHUTS_DOWN, SHUTDOWN_LEAVE_MS);
+    const cancel = this.options.clock.after(SHUTDOWN_LEAVE_MS, () => this.whenLate());
     await this.running;
+    cancel();
     await this.options.queue.close();
   }
 
@@ -105,9 +113,19 @@ export class SeatLoop<S extends Seat> {
     const { clock, start } = this.options;
     let cancel: (() => void) | undefined;
     try {
-      const seat = await start(job, tries);
+      const starting = start(job, tries);
+      const seat = await new Promise<S | undefined>((resolve, reject) => {
+        this.whenLate = () => resolve(undefined);
+        starting.then(resolve, reject);
+      });
+      if (!seat) {
+        // An engine that loads takes its time, and nobody counts on it yet.
+        starting.then(leaveAtOnce, () => undefined);
+        return { kind: 'ended', message: SHUTS_DOWN };
+      }
       this.seat = seat;
-      if (this.stopped) seat.leave('the worker is shutting down', SHUTDOWN_LEAVE_MS);
+      this.whenLate = () => leaveAtOnce(seat);
+      if (this.stopped) seat.leave(SHUTS_DOWN, SHUTDOWN_LEAVE_MS);
       cancel = clock.every(job.sliceMs, () => void this.endOfSlice(job, seat));
       return await seat.ended;
     } catch (error) {
@@ -116,6 +134,7 @@ export class SeatLoop<S extends Seat> {
     } finally {
       cancel?.();
       this.seat = undefined;
+      this.whenLate = () => undefined;
     }
   }
 

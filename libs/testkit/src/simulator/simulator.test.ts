@@ -118,7 +118,7 @@ for (const { name, shownBy, withinSeeds, seed: first = 1, kinds, plant, shape, m
   ...PLANTED_CONTROL,
   ...PLANTED_REPLICAS,
 ])
-  test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 180_000 }, async () => {
+  test(`planted: ${name} is found within ${withinSeeds} seeds`, async () => {
     for (const seed of [first, ...Array.from({ length: withinSeeds }, (_, i) => i + 1)]) {
       const { violation } = await simulateSeed({ seed, check: 'liveness', mode, kinds, plant, shape });
       if (!violation) continue;

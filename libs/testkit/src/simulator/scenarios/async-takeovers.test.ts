@@ -77,7 +77,7 @@ for (const mode of ['async', 'ssp'] as const) {
     },
   );
 
-  test(`mode ${mode}, a primary is stopped until it is replaced, and goes on: it changes nothing`, { timeout: 180_000 }, async () => {
+  test(`mode ${mode}, a primary is stopped until it is replaced, and goes on: it changes nothing`, async () => {
     let deposed = 0;
     for (let seed = 1; seed <= STOPS; seed++) {
       const { result, taken } = await struck(seed, mode, stopFor(20_000));
