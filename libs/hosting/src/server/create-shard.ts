@@ -29,6 +29,8 @@ import { TableStore } from './table-store.js';
 
 /** Gradients that may wait at a shard for those of slower workers. */
 const WINDOW_BYTES = 256 << 20;
+/** What one replica may be ahead. Half of it is granted again in time: what a link of 10 Gbit/s holds with 6 ms there and back. More leaves the caches. */
+const AHEAD_BYTES = 16 << 20;
 
 /**
  * Chunks that a worker may send beyond the lowest one that is not complete: of each, the gradient of every replica may wait. With backup replicas it
@@ -37,8 +39,9 @@ const WINDOW_BYTES = 256 << 20;
  */
 export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: readonly number[]): number {
   if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0 || lengths.length === 0) return Math.max(1, lengths.length);
-  const roundBytes = replicas * 4 * Math.max(...lengths);
-  return Math.min(lengths.length, Math.max(1, Math.floor(WINDOW_BYTES / roundBytes)));
+  const chunkBytes = 4 * lengths.reduce((most, length) => Math.max(most, length), 1);
+  const atOnce = Math.min(WINDOW_BYTES / (replicas * chunkBytes), AHEAD_BYTES / chunkBytes);
+  return Math.min(lengths.length, Math.max(1, Math.floor(atOnce)));
 }
 
 /** What the arenas are planned for: every replica's gradient of the chunks in the window. Undefined where `copiesInFlight` has all of them. */
