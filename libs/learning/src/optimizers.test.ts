@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { Arena } from '@paceline/kernels';
 import { optimizerSchema, optimizerSlots, type OptimizerSpec } from '@paceline/spec';
-import { describe, expect, it } from 'vitest';
+import fc from 'fast-check';
+import { describe, expect, it, test } from 'vitest';
 import { adamStepSize, createOptimizer } from './optimizers.js';
 
 interface Golden {
@@ -82,6 +83,52 @@ describe('optimizers follow Keras 3', () => {
     expect(difference(trajectory(SPECS['momentum']!, false), golden.cases['nesterov']!.trajectory)).toBeGreaterThan(1e-3);
   });
 });
+
+/** Parameters and slots after some steps of gradients that both ways get; with `isOverGradient` the new parameters lie where the gradient was. */
+function afterSteps(spec: OptimizerSpec, gradients: readonly Float32Array[], isOverGradient: boolean): Uint8Array[] {
+  const count = gradients[0]!.length;
+  const arena = Arena.create({ initialBytes: 65_536, maximumBytes: 65_536 * 8 });
+  const optimizer = createOptimizer(spec);
+  const filled = (value: number): number => {
+    const pointer = arena.alloc(count * 4);
+    arena.kernels.fill(pointer, count, value);
+    return pointer;
+  };
+  const slots = optimizer.slots.map(({ initialValue }) => filled(initialValue));
+  let paramIn = filled(0.5);
+  for (const [i, gradient] of gradients.entries()) {
+    const grad = filled(0);
+    arena.f32(grad, count).set(gradient);
+    const paramOut = isOverGradient ? grad : filled(7);
+    optimizer.apply(arena.kernels, { paramIn, paramOut, grad, slots, count, step: i + 1, gradScale: 1 / 3, rateFactor: i === 1 ? 0 : 1 });
+    if (!isOverGradient) expect(arena.f32(grad, count)).toEqual(gradient);
+    paramIn = paramOut;
+  }
+  return [paramIn, ...slots].map((pointer) => arena.bytes(pointer, count * 4).slice());
+}
+
+const everyOptimizer: OptimizerSpec[] = [
+  ...Object.values(SPECS),
+  optimizerSchema.parse({ name: 'adamw' }),
+  optimizerSchema.parse({ name: 'lamb' }),
+  optimizerSchema.parse({ name: 'lars', learningRate: 0.1 }),
+  optimizerSchema.parse({ name: 'ftrl', l2Shrinkage: 0.1, beta: 0.1 }),
+];
+
+test.each(everyOptimizer.map((spec) => [spec.name, spec] as const))(
+  '%s gives the same bits where the new parameters go over the gradient (%o)',
+  (_, spec) => {
+    const element = fc.float({ noNaN: true, min: -1e6, max: 1e6 });
+    const gradientOf = (length: number) =>
+      fc.array(element, { minLength: length, maxLength: length }).map((values) => Float32Array.from(values));
+    const gradients = fc.integer({ min: 1, max: 70 }).chain((length) => fc.array(gradientOf(length), { minLength: 1, maxLength: 4 }));
+    const isSame = (given: Float32Array[]): void => expect(afterSteps(spec, given, true)).toEqual(afterSteps(spec, given, false));
+    fc.assert(
+      fc.property(gradients, (given) => void isSame(given)),
+      { numRuns: 40 },
+    );
+  },
+);
 
 describe("Adam's step size", () => {
   it('is a function of the step: the bias correction is there at first and gone later', () => {

@@ -15,9 +15,9 @@ export interface OptimizerSlot {
 /** One chunk of one round. Pointers are into the arena of `kernels`; all regions have `count` float32. */
 export interface OptimizerUpdate {
   readonly paramIn: number;
-  /** May be paramIn. */
+  /** May be paramIn, or grad: each element of those is read before it is written here. No two others may be the same. */
   readonly paramOut: number;
-  /** Sum over the round's examples. It is only read. */
+  /** Sum over the round's examples. It is only read, unless it is paramOut. */
   readonly grad: number;
   /** One pointer per slot, in the order of `slots`; updated in place. */
   readonly slots: readonly number[];

@@ -28,6 +28,7 @@ const CHECKS: Readonly<Record<string, (value: Fields, fields: number, mostSums: 
     (fields === 2 || typeof rests === 'boolean') &&
     (fields <= 3 ? traffic === undefined : fields === 4 && isTraffic(traffic)),
   reduced: ({ round }, fields) => fields === 2 && isWhole(round, LARGEST_U32),
+  credit: ({ round, base }, fields) => fields === 3 && isWhole(round, LARGEST_U32) && isWhole(base, LARGEST_COUNT),
   commit: ({ round, view, term }, fields) =>
     fields === 4 && isWhole(round, LARGEST_U32) && isWhole(view, LARGEST_U32) && isWhole(term, LARGEST_U32),
   contribution: (value, fields, mostSums) =>

@@ -197,12 +197,13 @@ describe('control messages', () => {
       ['1'],
       {},
     );
-    const name = fc.constantFrom('round', 'view', 'term', 'replica', 'examples', 'sums', 'progress', 'rests', 'members', 'more');
-    const type = fc.constantFrom('commit', 'contribution', 'reduced', 'heartbeat', 'toString', 'pull');
+    const name = fc.constantFrom('round', 'base', 'view', 'term', 'replica', 'examples', 'sums', 'progress', 'rests', 'members', 'more');
+    const type = fc.constantFrom('commit', 'contribution', 'credit', 'reduced', 'heartbeat', 'toString', 'pull');
     const good = fc.constantFrom<Message>(
       { type: 'commit', round: 3, view: 1, term: 1 },
       { type: 'contribution', round: 3, replica: 0, examples: 128, sums: [0.5] },
       { type: 'reduced', round: 3 },
+      { type: 'credit', round: 3, base: 8 },
       { type: 'heartbeat', progress: 4, rests: false },
     );
     const changed = fc

@@ -100,7 +100,7 @@ export {
   GRADIENT_ARENA_SLACK_BYTES,
   GRADIENT_ARENA_VECTORS,
   gradientVectors,
-  GRADIENT_WINDOW_BYTES,
+  gradientWindowBytes,
   serverBytes,
   workerBytes,
 } from './worker-memory.js';

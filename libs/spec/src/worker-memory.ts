@@ -24,8 +24,12 @@ export const GRADIENT_ARENA_VECTORS = 3;
 export const GRADIENT_ARENA_SLACK_BYTES = 1 << 20;
 /** Parameters and gradients as the engine keeps them. */
 export const ENGINE_VECTORS = 2;
-/** Gradients that wait at a shard for those of slower workers have so much, and a chunk of each replica at least. */
-export const GRADIENT_WINDOW_BYTES = 256 << 20;
+/** Gradients that wait at a shard for those of slower workers have so much. */
+const GRADIENT_WINDOW_BYTES = 256 << 20;
+/** What one replica may be ahead. Half of it is granted again in time: what a link of 10 Gbit/s holds with 6 ms there and back. More leaves the caches. */
+const AHEAD_BYTES = 16 << 20;
+/** What may wait at a shard, of all replicas; a chunk of each has room in any case. */
+export const gradientWindowBytes = (replicas: number): number => Math.min(GRADIENT_WINDOW_BYTES, replicas * AHEAD_BYTES);
 /** The grid of chunks. */
 const CHUNK_BYTES = 1 << 20;
 /** All that a WebAssembly memory holds, less a page. */
@@ -106,7 +110,7 @@ function waitingGradientBytes({ replicas, strategy }: Served, vector: number): n
   if (strategy.mode !== 'sync') return vector * ((strategy.delayCompensation ?? 0) > 0 ? 4 : 2);
   if (backupReplicasOf(strategy) > 0) return vector * replicas;
   // One that waits for no other is applied as it comes.
-  return replicas === 1 ? 0 : Math.min(vector * replicas, Math.max(GRADIENT_WINDOW_BYTES, CHUNK_BYTES * replicas));
+  return replicas === 1 ? 0 : Math.min(vector * replicas, Math.max(gradientWindowBytes(replicas), CHUNK_BYTES * replicas));
 }
 
 /** Why local steps cannot train a model of this size: the vectors of a worker lie in one arena. @param elements parameters and state */

@@ -60,6 +60,11 @@ export class Region {
     return this.isFiniteSum ?? this.arena.kernels.allFinite(this.pointer, this.length);
   }
 
+  /** It holds something else now: nothing is known of it any more. */
+  overwritten(): void {
+    this.isFiniteSum = undefined;
+  }
+
   /** Somebody else reads it: a socket, a copy that is kept. It must not be written. */
   get isShared(): boolean {
     return this.references > 1;

@@ -176,9 +176,12 @@ export class ShardRound {
       spans.add('update', sinceMs);
     } else if (sum) {
       const sinceMs = spans.now();
-      next = acquireRegion(chunk.arena, chunk.length);
+      // A new region costs a write to memory that is not in the cache, as the sum is.
+      const becomesNext = !sum.isShared && options.store.canReplaceGradient?.(chunk) === true;
+      next = becomesNext ? sum : acquireRegion(chunk.arena, chunk.length);
       options.store.update(chunk, number, present, next, sum, decision);
-      sum.release();
+      if (becomesNext) sum.overwritten();
+      else sum.release();
       spans.add('update', sinceMs);
     } else next = options.store.leaveOut?.(chunk, number, present) ?? present.retain();
     generations.setNext(chunk.place, next);

@@ -134,6 +134,8 @@ export interface ChunkReduction {
 
 /** The memory of a shard in mode sync, with the optimizer: ParameterStore of libs/hosting. */
 export interface RoundStore {
+  /** Whether `update` may write the new parameters over the gradient: paramOut is the gradient then. Left out: it may not. */
+  canReplaceGradient?(chunk: OwnedChunk): boolean;
   /**
    * Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. With plan two-phase as decided,
    * and then the gradient may be written to.

@@ -14,6 +14,8 @@ export interface Frame {
   readonly replica: number;
   readonly round?: number;
   readonly view?: number;
+  /** Of each element. */
+  readonly value?: number;
 }
 
 export const headerOf = ({ chunk, replica, round = 0, view = 1 }: Frame): FrameHeader => ({
@@ -80,7 +82,7 @@ export interface Peer {
   push(frame: Frame): void;
 }
 
-export function shardOf(chunks: number, replicas: number, gradientWindowChunks?: number) {
+export function shardOf(chunks: number, replicas: number, gradientWindowChunks?: number, canReplaceGradient = false) {
   const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
   const initial = Array.from({ length: chunks }, () => {
     const region = acquireRegion(arena, LENGTH);
@@ -96,7 +98,10 @@ export function shardOf(chunks: number, replicas: number, gradientWindowChunks?:
     initial,
     createReduction: (operations) => new LeafTree(replicas, operations),
     isValidNode: (lo, hi) => hi === lo + 1 && hi <= replicas,
-    store: { update: (_chunk, _round, from, to, sum) => to.floats.forEach((_, i) => (to.floats[i] = from.floats[i]! - sum.floats[i]!)) },
+    store: {
+      canReplaceGradient: () => canReplaceGradient,
+      update: (_chunk, _round, from, to, sum) => to.floats.forEach((_, i) => (to.floats[i] = from.floats[i]! - sum.floats[i]!)),
+    },
     coordinator: { tell: (message) => void told.push(message) },
     gradientWindowChunks,
   });
@@ -112,7 +117,8 @@ export function shardOf(chunks: number, replicas: number, gradientWindowChunks?:
     const link = shard.attach(id, connection);
     const push = (frame: Frame): void => {
       const header = headerOf(frame);
-      shard.payloadFor(link, header).fill(0);
+      const bytes = shard.payloadFor(link, header);
+      new Float32Array(bytes.buffer, bytes.byteOffset, LENGTH).fill(frame.value ?? 0);
       shard.data(link, header);
     };
     return { link, heard, push };

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import type { Region } from '../attempt/regions.js';
 import { bitsOf } from '../transfer/bitmap.js';
 import { headerOf, shardOf, type Peer } from './shard.fixture.js';
 
@@ -76,4 +77,38 @@ test('a gradient with NaN is told again, to a coordinator that may not have hear
   expect(tellings()).toEqual([found]);
   shard.tellAgain();
   expect(tellings()).toEqual([found, found]);
+});
+
+test('the sum of a chunk becomes its next generation, unless somebody else reads it', () => {
+  const { shard, peer, arena } = shardOf(2, 2, undefined, true);
+  shard.onView(1, [a, b]);
+  const [first, second] = [peer('a'), peer('b')];
+  const kept: { sum: Region; floats: number[] }[] = [];
+  /** As a standby's socket does of chunk 1. */
+  const reduced = (_round: number, chunk: number, sum: Region): void => {
+    if (chunk === 1) kept.push({ sum: sum.retain(), floats: [...sum.floats] });
+  };
+  shard.replication = { reduced, holdsBack: false };
+  const before = arena.bytesInUse;
+  const blockBytes = before / 2;
+  for (const chunk of [0, 1]) {
+    first.push({ chunk, replica: 0, value: 1 });
+    second.push({ chunk, replica: 1, value: 2 });
+  }
+  expect(shard['present'].chunks.map(({ place }) => [...shard['present'].generations.next(place)!.floats])).toEqual([
+    [-3, -3, -3, -3],
+    [-3, -3, -3, -3],
+  ]);
+  expect(kept.map(({ sum, floats }) => [[...sum.floats], floats])).toEqual([
+    [
+      [3, 3, 3, 3],
+      [3, 3, 3, 3],
+    ],
+  ]);
+  expect(arena.bytesInUse).toBe(before + 3 * blockBytes);
+  kept[0]!.sum.release();
+  shard.onCommit({ round: 0, view: 1, term: 1 });
+  expect(arena.bytesInUse).toBe(before);
+  shard.end();
+  expect(arena.bytesInUse).toBe(0);
 });

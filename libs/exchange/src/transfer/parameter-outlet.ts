@@ -13,6 +13,10 @@ import type { PublishedChunk } from './published.js';
 
 /** A few writes: the socket never waits for the next chunk. */
 const WINDOW_BYTES = 8 << 20;
+/** More than any layout has. */
+const MOST_CHUNKS = 2 ** 21;
+/** A number, since one is made of each chunk for each peer. */
+const keyOf = (generation: number, chunk: OwnedChunk): number => generation * MOST_CHUNKS + chunk.index;
 
 interface Owed<C> {
   readonly generation: number;
@@ -29,9 +33,9 @@ export interface OutletOptions<C> {
 }
 
 export class ParameterOutlet<C extends OwnedChunk> {
-  private readonly owed = new Map<string, Owed<C>>();
+  private readonly owed = new Map<number, Owed<C>>();
   /** In the queue of the connection. */
-  private readonly leaving = new Set<string>();
+  private readonly leaving = new Set<number>();
   private leavingBytes = 0;
   private isPumping = false;
   private isOver = false;
@@ -40,7 +44,7 @@ export class ParameterOutlet<C extends OwnedChunk> {
 
   /** The peer is to have this chunk. One that is on its way, or owed, is not sent twice. */
   offer(generation: number, chunk: C): void {
-    const key = `${generation}/${chunk.index}`;
+    const key = keyOf(generation, chunk);
     if (this.isOver || this.leaving.has(key) || this.owed.has(key)) return;
     this.owed.set(key, { generation, chunk });
     this.pump();

@@ -15,11 +15,14 @@ export class ChunkVariables {
   readonly isFrozen: readonly boolean[];
   /** Variables that do not decay, the same way. */
   readonly keepsWeight: readonly boolean[];
+  /** What the others lose before an update; that of lars is part of its update. */
+  readonly weightDecay: number;
   private readonly layout: Layout;
 
   constructor({ layout, freeze, optimizer }: { layout: Layout; freeze?: readonly string[] | undefined; optimizer: OptimizerSpec }) {
     const excluded = 'weightDecayExclude' in optimizer ? optimizer.weightDecayExclude : undefined;
     this.layout = layout;
+    this.weightDecay = 'weightDecay' in optimizer && optimizer.name !== 'lars' ? (optimizer.weightDecay ?? 0) : 0;
     this.isFrozen = layout.variables.map(({ path }) => matchesPatterns(freeze, path));
     this.keepsWeight = layout.variables.map(({ path }) => matchesPatterns(excluded, path));
   }

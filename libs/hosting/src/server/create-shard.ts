@@ -16,7 +16,7 @@ import type { PlacementJob } from '@paceline/control-plane';
 import { LeafReduction, ReductionTree, replicaRows, rowGroups, validNode, type Layout, type Schedule } from '@paceline/learning';
 import {
   backupReplicasOf,
-  GRADIENT_WINDOW_BYTES,
+  gradientWindowBytes,
   isEncoded,
   picksCodec,
   restsWithoutGradient,
@@ -36,7 +36,7 @@ import { TableStore } from './table-store.js';
 export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: readonly number[]): number {
   if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0 || lengths.length === 0) return Math.max(1, lengths.length);
   const roundBytes = replicas * 4 * Math.max(...lengths);
-  return Math.min(lengths.length, Math.max(1, Math.floor(GRADIENT_WINDOW_BYTES / roundBytes)));
+  return Math.min(lengths.length, Math.max(1, Math.floor(gradientWindowBytes(replicas) / roundBytes)));
 }
 
 /** What the arenas are planned for: every replica's gradient of the chunks in the window. Undefined where `copiesInFlight` has all of them. */

@@ -200,6 +200,27 @@ test('a shard whose arena has room for its windows takes 64 workers of unlike sp
   expect(Buffer.compare(weights, roomy.weights)).toBe(0);
 });
 
+test.each([
+  // replicas, MiB of a chunk, chunks, window
+  [2, 1, 100, 16],
+  [16, 1, 100, 16],
+  [32, 1, 100, 8],
+  [64, 1, 64, 4],
+  [1024, 1, 64, 1],
+  [2, 1 / 16, 15, 15],
+  [2, 1 / 16, 1000, 256],
+  [1, 32, 10, 1],
+])('of %d replicas and chunks of %d MiB, %d of them: a window of %d', (replicas, chunkMiB, chunks, window) => {
+  const spec = { ...SYNC, replicas } as RunSpec;
+  expect(gradientWindowChunks(spec, new Array<number>(chunks).fill((chunkMiB * 2 ** 20) / 4))).toBe(window);
+});
+
+test('backup replicas, and modes without rounds, have no window', () => {
+  const lengths = new Array<number>(100).fill(2 ** 18);
+  expect(gradientWindowChunks({ replicas: 4, strategy: { mode: 'sync', backupReplicas: 1 } } as unknown as RunSpec, lengths)).toBe(100);
+  expect(gradientWindowChunks({ replicas: 4, strategy: { mode: 'async' } } as unknown as RunSpec, lengths)).toBe(100);
+});
+
 test.runIf(process.env['PACELINE_SOAK'] === '1')('a shard of 64 MiB, in the arenas that it plans', { timeout: 600_000 }, () => {
   const [chunks, length] = [64, 1 << 18];
   const windowChunks = gradientWindowChunks(SYNC, new Array<number>(chunks).fill(length));

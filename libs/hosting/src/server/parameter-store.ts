@@ -112,6 +112,11 @@ export class ParameterStore {
     }
   }
 
+  /** The weight decay goes before the gradient is read, and with trust ratios a variable is updated by itself: these take memory of their own. */
+  canReplaceGradient(chunk: OwnedChunk): boolean {
+    return this.sections.get(chunk.index) === 'state' || (this.variables.weightDecay === 0 && !isLayerwise(this.options.optimizer));
+  }
+
   /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. */
   update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
     const scale = Math.fround(1 / (decision?.examples ?? this.options.examplesIn(round)));
@@ -246,9 +251,8 @@ export class ParameterStore {
     const { optimizer: spec, clipValue } = this.options;
     const { kernels } = chunk.arena;
     if (clipValue !== undefined) kernels.clamp(gradient.pointer, chunk.length, clipValue / rates.gradScale);
-    // That of lars is part of its update.
-    const weightDecay = 'weightDecay' in spec && spec.name !== 'lars' ? spec.weightDecay : undefined;
-    if (!weightDecay) return paramIn.pointer;
+    const { weightDecay } = this.variables;
+    if (weightDecay === 0) return paramIn.pointer;
     if (paramIn.pointer !== paramOut.pointer) kernels.copy(paramOut.pointer, paramIn.pointer, chunk.length);
     for (const { variable, from, to } of this.variables.piecesOf(chunk)) {
       const pointer = paramOut.pointer + from * 4;
@@ -390,9 +394,7 @@ export class ParameterStore {
   private allocate({ index, arena, length }: OwnedChunk): void {
     this.initial.push(acquireRegion(arena, length));
     if (this.sections.get(index) === 'state') return;
-    this.slots.set(
-      index,
-      this.optimizer.slots.map(() => arena.alloc(length * 4)),
-    );
+    const pointers = this.optimizer.slots.map(() => arena.alloc(length * 4));
+    this.slots.set(index, pointers);
   }
 }
