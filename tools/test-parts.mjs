@@ -124,9 +124,9 @@ export const PARTS = [
   },
   {
     name: 'seeds',
-    holds: 'the sweeps of the simulator, with many seeds; only when it is named',
+    holds: 'the sweeps of the simulator, with many seeds, and of deaths in an all-reduce; only when it is named',
     tests: UNIT,
-    files: ['libs/testkit/src/simulator/'],
+    files: ['libs/testkit/src/simulator/', 'libs/collectives/src/group-deaths.test.ts'],
     env: MANY,
     deadlineMs: 3600 * SECOND_MS,
     onlyByName: true,
