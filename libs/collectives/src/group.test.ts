@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { AllReducePlan } from './all-reduce.js';
 import { MemberLostError } from './errors.js';
 import type { Group } from './group.js';
-import { groupsInMemory } from './group.fixture.js';
+import { groupsInMemory, wound } from './group.fixture.js';
 import type { Operation } from './operation.js';
 import { nodesOf, rangeOf } from './parts.js';
 import { keepsOrder, routeOf, TOPOLOGIES, type Topology } from './routes.js';
@@ -352,27 +352,6 @@ describe('a group', () => {
     received: () => undefined,
     missingOf: () => 1,
   });
-
-  /** A clock that is wound by hand. */
-  function wound() {
-    let now = 0;
-    const ticks = new Set<() => void>();
-    const clock: Clock = {
-      now: () => now,
-      after: () => () => undefined,
-      every: (_, act) => {
-        ticks.add(act);
-        return () => void ticks.delete(act);
-      },
-      soon: (act) => process.nextTick(act),
-    };
-    const pass = async (ms: number): Promise<void> => {
-      now += ms;
-      for (const tick of ticks) tick();
-      await new Promise(setImmediate);
-    };
-    return { clock, pass };
-  }
 
   it('waits no longer than the deadline, and says for whom and for what', async () => {
     const { clock, pass } = wound();

@@ -65,6 +65,8 @@ interface Peer {
   /** Calls of the present operation and of the next one: a member may be ahead by one. */
   calls: MessageOf<'call'>[];
   gone: string | undefined;
+  /** It has said something, so its group is there: what it is told is heard. */
+  listens: boolean;
   /** Bytes that had come when it was last looked at, and since when there are no more. */
   heard: { readonly bytes: number; readonly atMs: number };
 }
@@ -93,7 +95,9 @@ export class Group {
   constructor(private readonly options: GroupOptions) {
     this.members = options.names.length;
     this.peers = options.links.flatMap((link, member) =>
-      link ? [{ member, link, queue: [], unsent: 0, calls: [], gone: undefined, heard: { bytes: -1, atMs: 0 } } satisfies Peer] : [],
+      link
+        ? [{ member, link, queue: [], unsent: 0, calls: [], gone: undefined, listens: false, heard: { bytes: -1, atMs: 0 } } satisfies Peer]
+        : [],
     );
     for (const peer of this.peers) {
       peer.link.take({
@@ -124,7 +128,15 @@ export class Group {
       for (const { link } of this.peers)
         this.tell(link, { type: 'call', number, what: collective.what, values, failures: [...(collective.failures ?? [])] });
       this.watch();
+      this.beat();
       this.moved();
+    });
+  }
+
+  /** Says that this member lives, from its first operation on: who waits for the call of another one is not silent. */
+  private beat(): void {
+    this.cancelBeat ??= this.options.clock.every(Math.max(LOOK_MS, this.options.deadlineMs / BEATS), () => {
+      for (const { link, listens } of this.peers) if (listens) this.tell(link, { type: 'heartbeat', progress: this.number });
     });
   }
 
@@ -169,6 +181,7 @@ export class Group {
   }
 
   private heard(peer: Peer, message: Message): void {
+    peer.listens = true;
     switch (message.type) {
       case 'call':
         peer.calls.push(message);
@@ -253,10 +266,6 @@ export class Group {
       return peer < 0 ? (active.values ?? new Uint8Array(0)) : new Uint8Array(Buffer.from(calls[peer]!.values, 'base64'));
     });
     const failures = [...(active.failures ?? []), ...calls.flatMap((call) => call.failures)];
-    // All members listen from now on.
-    this.cancelBeat ??= this.options.clock.every(Math.max(LOOK_MS, this.options.deadlineMs / BEATS), () => {
-      for (const { link } of this.peers) this.tell(link, { type: 'heartbeat', progress: this.number });
-    });
     active.called = { values, failures: failures.sort((a, b) => a.replica - b.replica) };
     if (failures.length > 0) return true;
     for (const [view, operation] of active.operations.entries())
@@ -306,21 +315,25 @@ export class Group {
     });
   }
 
-  /** In a ring everybody waits for one before it: those that have said nothing at all are named first. */
+  /** In a ring, or a tree, everybody waits for one before it: those that have said nothing at all are named first. */
   private late(now: number): MemberLostError {
     const { active, peers } = this;
     const { deadlineMs } = this.options;
-    const uncalled = peers.filter((peer) => !callOf(peer, active!.number));
     const silent = peers.filter(({ heard }) => now - heard.atMs > deadlineMs / 2);
-    const owing = silent.length > 0 ? silent : peers.filter((peer) => this.owes(active!, peer) > 0 || peer.unsent > 0);
-    const late = uncalled.length > 0 ? uncalled : owing;
+    const isUncalled = (peer: Peer): boolean => !callOf(peer, active!.number);
+    const [named] = [
+      silent.filter(isUncalled),
+      silent,
+      peers.filter(isUncalled),
+      peers.filter((peer) => this.owes(active!, peer) > 0 || peer.unsent > 0),
+    ].filter(({ length }) => length > 0);
+    const late = named ?? [];
     const who = late.map((peer) => this.name(peer.member)).join(', ');
-    const what =
-      uncalled.length > 0
-        ? `to begin "${active!.what}"`
-        : late === silent
-          ? `in "${active!.what}", and heard nothing at all`
-          : `in "${active!.what}": ${late.map((peer) => `${this.owes(active!, peer)} pieces are to come and ${peer.unsent} to leave`).join('; ')}`;
+    const what = late.some(isUncalled)
+      ? `to begin "${active!.what}"`
+      : late === silent
+        ? `in "${active!.what}", and heard nothing at all`
+        : `in "${active!.what}": ${late.map((peer) => `${this.owes(active!, peer)} pieces are to come and ${peer.unsent} to leave`).join('; ')}`;
     return new MemberLostError(
       late.map(({ member }) => member),
       `waited ${deadlineMs} ms for ${who} ${what}. Set deadlineMs where a step or what is done between two steps may take longer`,

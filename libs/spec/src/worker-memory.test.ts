@@ -43,7 +43,8 @@ test('a server has two generations, the slots, and what the run keeps beside the
 });
 
 test('a server has room for the gradients that wait for each other', () => {
-  expect(serverBytes(sync(8), 2, 2 ** 28)).toBe(4 * GIB + 2 ** 28); // the window
+  expect(serverBytes(sync(8), 2, 2 ** 28)).toBe(4 * GIB + 8 * 2 ** 24); // 16 MiB of each replica
+  expect(serverBytes(sync(64), 2, 2 ** 28)).toBe(4 * GIB + 2 ** 28); // the window of all replicas
   expect(serverBytes(sync(8), 2, 2 ** 20)).toBe((4 + 8) * 2 ** 22); // a shard that fits into it
   expect(serverBytes(sync(1024), 0, 2 ** 28)).toBe(2 * GIB + 1024 * 2 ** 20); // a chunk of each replica
   const compensated = { ...sync(1).strategy, mode: 'ssp', delayCompensation: 0.5 } as const;

@@ -10,7 +10,7 @@ import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type Fa
 import { STREAMING, randomGradient } from './run/gradient-shape.js';
 import { Random } from './world/random.js';
 import { randomRefinement, randomShape, randomValidation, type RunShape } from './run/tiny-run.js';
-import { keepsOfReplicas, mirrored, randomCodec, withLocalSteps } from './run/replica-shape.js';
+import { keepsOfReplicas, mirrored, randomCodec, withLocalSteps, withPowerSgd } from './run/replica-shape.js';
 import { randomAsync, type RunMode, type AsyncShape } from './run/async-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
@@ -130,7 +130,7 @@ export function drawnShape(options: SeedOptions, random: Random): RunShape {
 
 /** Codecs and strategies, from streams of their own. */
 function refined(seed: number, plain: RunShape): RunShape {
-  const coded = { ...plain, codec: randomCodec(new Random(seed, 12), plain) };
+  const coded = withPowerSgd(new Random(seed, 14), { ...plain, codec: randomCodec(new Random(seed, 12), plain) });
   const random = new Random(seed, 13);
   const kind = plain.items ? 1 : random.float();
   const shape = kind < 0.15 ? withLocalSteps(random, coded) : kind < 0.35 ? mirrored(coded) : coded;

@@ -86,7 +86,7 @@ export class ReplicaWork {
 
   private createEncoder(): GradientEncoder | undefined {
     const { spec, layout, schedule, shape } = this.options.run;
-    const codec = codecOf(spec.codec);
+    const codec = codecOf(spec.codec, layout);
     const chunks = layout.chunks.map((chunk) => ({ ...chunk, isEncoded: chunk.section === 'trainable' }));
     return codec && new GradientEncoder(codec, this.arena, chunks, spec.seed, spec.codec!, shape.replicas, (k) => schedule.round(k).count);
   }

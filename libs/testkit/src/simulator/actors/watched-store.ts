@@ -4,7 +4,7 @@ import { ParameterStore, type Snapshot, type StorePlan } from '@paceline/hosting
 import type { Arena } from '@paceline/kernels';
 import type { AsyncUpdateOptions } from '@paceline/learning';
 import type { CheckpointReader } from '@paceline/storage';
-import { BLOCK_BYTES } from '../checks/bounds.js';
+import { blockBytes } from '../checks/bounds.js';
 import type { Cluster } from '../cluster.js';
 import type { Part } from './part.js';
 import { giveArena, takeArena } from '../run/tiny-run.js';
@@ -65,7 +65,9 @@ export class WatchedStore extends ParameterStore {
 
   /** Bytes in use without the slots. After the part is over, these are what sockets still read for peers that take nothing any more. */
   get heldBytes(): number {
-    return this.arena.bytesInUse - [...this.slots.values()].flat().length * BLOCK_BYTES;
+    const { chunks } = this.cluster.run.layout;
+    const slots = [...this.slots].reduce((sum, [index, pointers]) => sum + pointers.length * blockBytes(chunks[index]!.length), 0);
+    return this.arena.bytesInUse - slots;
   }
 
   /** After the run: slots are the store's own; everything else must have been given back. Returns the bytes that were not. */

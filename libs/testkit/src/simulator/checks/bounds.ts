@@ -5,8 +5,11 @@ import type { Network } from '../world/network.js';
 import type { SimProcess } from '../world/process.js';
 import type { Checks } from './checks.js';
 
-/** Blocks of an arena are of 64 bytes here: every chunk is that small. */
-export const BLOCK_BYTES = 64;
+const ALIGNMENT_BYTES = 64;
+
+/** What so many float32 take in an arena. */
+export const blockBytes = (length: number): number => Math.ceil((4 * length) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+
 /** Control messages that a slow peer leaves in its queue. */
 const QUEUE_SLACK_BYTES = 1 << 20;
 /** Events of one attempt, beside what each round writes. */
@@ -45,13 +48,15 @@ export function checkBounds(part: BoundedPart, { checks, run, network }: Bounded
   const { replicas } = run.shape;
   const owned = memory.chunks.length;
   const bytes = memory.arena.bytesInUse;
+  // Of the longest chunk: most are of 64 bytes.
+  const block = blockBytes(Math.max(...run.layout.chunks.map(({ length }) => length)));
   // Two generations, and the best; slots, gradients; one generation and copies of slots while a checkpoint is written; what a standby has not taken yet.
   const best = run.shape.validation?.restoreBest ? 1 : 0;
   const base = owned * (2 + best + slots + replicas + (1 + slots) + (part.isStandby ? 0 : 2 * run.shape.standby));
-  if (bytes > base * BLOCK_BYTES) {
+  if (bytes > base * block) {
     let links = 0;
     for (const stream of network.streams) if (stream.process === server.process) links++;
-    const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
+    const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * block;
     checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
   const { links, options, present } = shard as unknown as OpenShard;
@@ -66,13 +71,13 @@ export function checkBounds(part: BoundedPart, { checks, run, network }: Bounded
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
     checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
-    const window = Math.max(options.parameterWindowBytes ?? Infinity, BLOCK_BYTES);
+    const window = Math.max(options.parameterWindowBytes ?? Infinity, block);
     checks.expect(
       outlet.leavingBytes <= window,
       'I10',
       () => `${part.name} queues ${outlet.leavingBytes} bytes of chunks for ${id}, its window is ${window}`,
     );
-    const queue = 4 * owned * BLOCK_BYTES + QUEUE_SLACK_BYTES;
+    const queue = 4 * owned * block + QUEUE_SLACK_BYTES;
     const { queuedBytes } = connection;
     checks.expect(queuedBytes <= queue, 'I10', () => `${part.name} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
   }

@@ -1,5 +1,5 @@
 /**
- * Runs whose replicas keep something between rounds where they are computed: residuals of a codec, slots of their own optimizer. Which worker computes a
+ * Runs whose replicas keep something between rounds where they are computed: residuals of a codec, factors of power-sgd, slots of their own optimizer. Which worker computes a
  * replica decides the bits, so no undisturbed run has them. Instead:
  *
  *   - what a worker sends is its gradient and what it left out in the round before, once, in a plain loop (`encoded`)
@@ -37,6 +37,8 @@ interface KeptRun {
   isFollowed(part: Pick<KeptPart, 'attempt'>): boolean;
 }
 
+const FLOAT_BYTES = 4;
+
 interface Computed {
   readonly attempt: number;
   /** Whoever keeps what is kept. */
@@ -50,6 +52,8 @@ interface Computed {
 interface Left {
   readonly rest: Float32Array;
   readonly velocity: Float32Array;
+  /** With power-sgd, what each chunk's next power iteration begins with. */
+  readonly warm: Map<number, Float32Array>;
 }
 
 /** Private parts of a shard that are looked at. */
@@ -66,7 +70,7 @@ export class KeptOfReplicas {
   private readonly codec: Codec | undefined;
 
   constructor(private readonly cluster: KeptRun) {
-    this.codec = codecOf(cluster.run.spec.codec);
+    this.codec = codecOf(cluster.run.spec.codec, cluster.run.layout);
   }
 
   /** A worker has encoded the gradient of a replica. */
@@ -80,14 +84,15 @@ export class KeptOfReplicas {
       'I2',
       () => `replica ${replica} of round ${round}: what it had left out is ${isLost ? 'lost' : 'there'}, and its worker says otherwise`,
     );
-    const after: Left = { rest: new Float32Array(gradient.length), velocity: new Float32Array(gradient.length) };
+    const after: Left = { rest: new Float32Array(gradient.length), velocity: new Float32Array(gradient.length), warm: new Map() };
     const whole = this.gathers(gradient, round, before, after);
     const decoded = whole.slice();
     for (const { index, section, offset, length } of run.layout.chunks) {
       if (section === 'state') continue;
       const [from, to] = [offset, offset + length];
       const key = codecKey(run.spec.seed, round, replica, index);
-      const { values, bytes } = this.roundTrip(whole.subarray(from, to), round, key);
+      const { values, bytes, warm } = this.roundTrip(whole.subarray(from, to), { round, chunk: index, key, warm: before?.warm.get(index) });
+      if (warm) after.warm.set(index, warm);
       const isSame = codecs[index] === (bytes ? this.codec!.number : 0) && (!bytes || Buffer.compare(bytes, sent[index]!) === 0);
       checks.expect(
         isSame,
@@ -196,18 +201,28 @@ export class KeptOfReplicas {
     });
   }
 
-  private roundTrip(values: Float32Array, round: number, key: number): { values: Float32Array; bytes: Uint8Array | undefined } {
+  private roundTrip(
+    values: Float32Array,
+    { round, chunk, key, warm: before }: { round: number; chunk: number; key: number; warm: Float32Array | undefined },
+  ): { values: Float32Array; bytes: Uint8Array | undefined; warm: Float32Array | undefined } {
     const { schedule, shape } = this.cluster.run;
-    const codec = this.codec!.at?.(round) ?? this.codec!;
+    const ofRound = this.codec!.at?.(round) ?? this.codec!;
+    const codec = ofRound.of?.(chunk) ?? ofRound;
     const examples = schedule.round(round).count / shape.replicas;
-    let bytes: Uint8Array | undefined;
+    const warmFloats = codec.warmFloats?.(values.length) ?? 0;
+    let [bytes, warm]: [Uint8Array | undefined, Float32Array | undefined] = [undefined, undefined];
     const made = through(values, codec.maxBytes(values.length), (arena, from, between, to) => {
-      const length = codec.encode(arena, from, between, values.length, key, examples);
+      const [first, next] = [arena.alloc(FLOAT_BYTES * Math.max(1, warmFloats)), arena.alloc(FLOAT_BYTES * Math.max(1, warmFloats))];
+      if (before) arena.f32(first, warmFloats).set(before);
+      const start = warmFloats > 0 ? { before: before && first, after: next } : undefined;
+      const length = codec.encode(arena, from, between, values.length, key, examples, start);
+      if (warmFloats > 0) warm = arena.f32(next, warmFloats).slice();
+      for (const pointer of [first, next]) arena.free(pointer);
       if (length === 0) return false;
       bytes = arena.bytes(between, length).slice();
       return codec.decode(arena, between, length, to, values.length, key);
     });
-    return { values: made, bytes };
+    return { values: made, bytes, warm };
   }
 
   /** Of what is not finite nothing is kept. */

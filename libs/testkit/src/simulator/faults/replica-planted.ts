@@ -1,14 +1,25 @@
 /** Planted mistakes (planted.ts) in codecs, in local steps, and in runs whose workers hold the shards. */
 import type { Region, RoundDecision, OwnedChunk } from '@paceline/exchange';
 import type { ControlFields } from '@paceline/control-plane';
+import type { Arena } from '@paceline/kernels';
 import { STREAMING } from '../run/gradient-shape.js';
 import type { PlantedBug } from './planted.js';
 
 /** Private parts of the machines that a mistake is put into. */
 interface OpenEncoder {
   seed: number;
-  readonly residuals: Map<number, { readonly round: number }>;
-  addResidual(round: number, ...rest: readonly unknown[]): unknown;
+  readonly arena: Arena;
+  readonly trainable: number;
+  addResidual(
+    round: number,
+    replica: number,
+    gradient: number,
+    squares: number,
+  ): { readonly before: { readonly rest: number } | undefined };
+  warmAt(
+    place: number,
+    residual: { readonly round: number } | undefined,
+  ): { readonly before: number | undefined; readonly after: number } | undefined;
 }
 interface OpenShard {
   readonly options: {
@@ -22,31 +33,52 @@ interface OpenUpdates {
 }
 
 const top = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;
+/** Two variables of 8 x 4, of which chunks have 18 and 14 elements. */
+const matrices = {
+  codec: { kind: 'power-sgd', errorFeedback: false },
+  columns: 4,
+  chunks: [18, 14, 18, 14].map((length) => ({ length, section: 'trainable' as const })),
+} as const;
 const local = { localSteps: 3, outerOptimizer: 'nesterov', innerState: 'reset' } as const;
 const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
 const plain = { gradient: STREAMING, standby: 0, validation: undefined } as const;
 const members = { isMirrored: true, servers: 3, replicas: 4, globalBatch: 12, ...plain } as const;
 
-/** What was left out is taken for that of the round before, though this round has begun with it: it is in what is computed again. */
-const goesOn = (round: number, residuals: OpenEncoder['residuals']): void => {
-  for (const [replica, residual] of residuals) if (residual.round === round) residuals.set(replica, { ...residual, round: round - 1 });
-};
-
 export const PLANTED_REPLICAS: readonly PlantedBug[] = [
   {
     name: 'a residual is applied twice',
-    mistake: 'a replica that is computed again in a round is encoded with what its first encoding left out',
+    mistake: 'what a replica left out in the round before is added to its gradient twice',
     shownBy: ['I2'],
-    withinSeeds: 40,
-    kinds: ['add a worker', 'a worker leaves', 'stop a worker', 'break a connection'],
-    shape: { ...plain, codec: top, replicas: 8, rounds: 9 },
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, codec: top },
     plant: {
       encoder(encoder) {
         const machine = encoder as unknown as OpenEncoder;
         const addResidual = machine.addResidual.bind(encoder);
-        machine.addResidual = (round, ...rest) => {
-          goesOn(round, machine.residuals);
-          return addResidual(round, ...rest);
+        machine.addResidual = (round, replica, gradient, squares) => {
+          const residual = addResidual(round, replica, gradient, squares);
+          const { arena, trainable } = machine;
+          if (residual.before) arena.kernels.add(gradient, residual.before.rest, trainable);
+          return residual;
+        };
+      },
+    },
+  },
+  {
+    name: 'a power iteration begins anew',
+    mistake: 'with power-sgd a replica begins each round with random factors: what it has found in the round before is lost',
+    shownBy: ['I2'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, ...matrices },
+    plant: {
+      encoder(encoder) {
+        const machine = encoder as unknown as OpenEncoder;
+        const warmAt = machine.warmAt.bind(encoder);
+        machine.warmAt = (place, residual) => {
+          const warm = warmAt(place, residual);
+          return warm && { ...warm, before: undefined };
         };
       },
     },

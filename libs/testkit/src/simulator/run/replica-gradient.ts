@@ -71,7 +71,7 @@ export function through(
 
 /** What a server decodes of a gradient without residual. */
 export function decodedGradient({ spec, layout, schedule, shape }: TinyRun, round: number, replica: number, gradient: Float32Array) {
-  const codec = codecOf(spec.codec);
+  const codec = codecOf(spec.codec, layout);
   if (!codec) return gradient;
   const ofRound = codec.at?.(round) ?? codec;
   const examples = schedule.round(round).count / shape.replicas;

@@ -11,16 +11,21 @@ import type { RunShape } from './tiny-run.js';
 export const keepsOfReplicas = ({ codec, local }: Pick<RunShape, 'codec' | 'local'>): boolean =>
   (codec !== undefined && keepsRest(codec)) || local?.innerState === 'keep' || local?.outerOptimizer === 'elastic';
 
+/** Replicas that keep something have plan streaming here: what is chosen in one chunk of a round changes no other. */
+function mayKeep({ optimizer, gradient, items }: Pick<RunShape, 'optimizer' | 'gradient' | 'items'>): boolean {
+  const { backupReplicas, nonFinite, clipNorm, clipGlobalNorm } = gradient;
+  const isLayerwise = optimizer.name === 'lamb' || optimizer.name === 'lars';
+  const isAllTaken = !items && backupReplicas === 0 && nonFinite !== 'skip';
+  return isAllTaken && !isLayerwise && clipNorm === undefined && clipGlobalNorm === undefined;
+}
+
 /** In a part of the runs. Chunks are short here, so the shares that are sent are large. */
 export function randomCodec(random: Random, { optimizer, gradient, items }: Pick<RunShape, 'optimizer' | 'gradient' | 'items'>) {
   if (random.chance(0.6)) return undefined;
   const kind = random.pick(['none', 'fp16', 'bf16', 'int8', 'int4', 'int2', 'sign', 'top-k', 'threshold', 'random-k', 'dgc'] as const);
   const [wantsFeedback, density] = [random.chance(0.6), random.pick([0.1, 0.25, 0.5])];
   const parameters = random.pick([undefined, undefined, 'fp16', 'bf16', 'int8'] as const);
-  const mayKeep = !items && gradient.backupReplicas === 0 && gradient.nonFinite !== 'skip';
-  // Replicas that keep something have plan streaming here: what is chosen in one chunk of a round changes no other.
-  const isLayerwise = optimizer.name === 'lamb' || optimizer.name === 'lars';
-  const keeps = mayKeep && !isLayerwise && gradient.clipNorm === undefined && gradient.clipGlobalNorm === undefined;
+  const keeps = mayKeep({ optimizer, gradient, items });
   if (kind === 'dgc' && (!keeps || optimizer.name !== 'sgd')) return undefined;
   const values = random.pick(VALUE_KINDS);
   const isSparse = kind === 'top-k' || kind === 'random-k' || kind === 'threshold';
@@ -33,6 +38,23 @@ export function randomCodec(random: Random, { optimizer, gradient, items }: Pick
     ...(kind === 'dgc' ? { density: Math.min(density, 0.25), warmupRounds: random.pick([0, 3]), momentum: 0.9 } : {}),
     ...(parameters && !items ? { parameters } : {}),
   } satisfies CodecSpec;
+}
+
+const COLUMNS = 4;
+
+/** In a few of the runs: power-sgd, with matrices that are worth it, and that chunks cut in the middle of a row. Small ones stay as they are. */
+export function withPowerSgd(random: Random, shape: RunShape): RunShape {
+  if (random.chance(0.9) || !mayKeep(shape)) return shape;
+  const parameters = random.pick([undefined, undefined, 'fp16', 'bf16', 'int8'] as const);
+  const { chunks } = shape;
+  // Pairs of chunks make a variable.
+  const cut = (i: number): number => (i % 2 === 1 ? -2 : chunks[i + 1]?.section === 'trainable' ? 2 : 0);
+  return {
+    ...shape,
+    codec: { kind: 'power-sgd', errorFeedback: false, ...(parameters && { parameters }) },
+    columns: COLUMNS,
+    chunks: chunks.map(({ length, section }, i) => ({ section, length: section === 'trainable' ? COLUMNS * length + cut(i) : length })),
+  };
 }
 
 /** A shape with local steps, and what they go with. */

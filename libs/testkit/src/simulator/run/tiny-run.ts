@@ -36,6 +36,8 @@ export interface RunShape {
   readonly servers: number;
   readonly replicas: number;
   readonly chunks: readonly { readonly length: number; readonly section: 'trainable' | 'state' }[];
+  /** Variables whose elements make whole rows of so many are matrices; without it all are vectors. */
+  readonly columns?: number | undefined;
   readonly examples: number;
   readonly globalBatch: number;
   readonly rounds: number;
@@ -165,7 +167,7 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
 }
 
 /** Pairs of chunks make a variable, so that some lie on two servers; one chunk of state is one variable. */
-function layoutOf({ chunks: shapes }: RunShape): Layout {
+function layoutOf({ chunks: shapes, columns = 1 }: RunShape): Layout {
   const variables: LayoutVariable[] = [];
   let offset = 0;
   const chunks = shapes.map(({ length, section }, index) => {
@@ -175,6 +177,9 @@ function layoutOf({ chunks: shapes }: RunShape): Layout {
     offset += length;
     return { index, section, offset: offset - length, length };
   });
+  const isMatrix = ({ length }: LayoutVariable): boolean => columns > 1 && length > columns && length % columns === 0;
+  for (const [i, variable] of variables.entries())
+    if (isMatrix(variable)) variables[i] = Object.assign({}, variable, { shape: [variable.length / columns, columns] });
   const stateLength = shapes.reduce((sum, { length, section }) => sum + (section === 'state' ? length : 0), 0);
   return { variables, trainableLength: offset - stateLength, stateLength, totalLength: offset, chunks };
 }
