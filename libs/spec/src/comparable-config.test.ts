@@ -12,7 +12,7 @@ function specOf(input: RunSpecInput): RunSpec {
 test('every field of the spec is either comparable or named here as one that changes no number', () => {
   const free = ['name', 'earlyStopping', 'metrics', 'metricOptions', 'length', 'stepDeadlineMs', 'checkpoint', 'restarts', 'weights'];
   expect(Object.keys(runSpecSchema.shape).sort()).toEqual([...COMPARABLE_FIELDS, ...free].sort());
-  const freeInStrategy = ['servers', 'standby', 'startWorkers', 'workers'];
+  const freeInStrategy = ['servers', 'standby', 'startWorkers', 'threads', 'workers'];
   const strategyFields = [...new Set(STRATEGY_KINDS.flatMap((option) => Object.keys(option.shape)))];
   expect(strategyFields.sort()).toEqual([...COMPARABLE_STRATEGY_FIELDS, ...freeInStrategy].sort());
 });
