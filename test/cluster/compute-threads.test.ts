@@ -2,7 +2,9 @@
  * Workers with several compute threads, as real processes: the weights are those of the independent reference, threads are threads of the process, and what
  * leaves a worker is one sum, however many threads have computed it.
  */
-import { readdirSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { DataPlane, pace, type RunView } from '@paceline/testkit';
 import type { RunSpecInput } from '@paceline/spec';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -70,4 +72,25 @@ test('2 workers with 2 threads: as many bytes to the servers as with one thread,
   const alone = await bytesOf({ kind: 'parameter-server', startWorkers: 4 });
   expect(alone / threaded).toBeGreaterThan(1.95);
   expect(alone / threaded).toBeLessThan(2.05);
+});
+
+test('a compute thread ends: the seat ends and names it, the worker takes a seat again, and the weights are those of the reference', async () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'paceline-death-'));
+  const file = path.join(folder, 'died');
+  const planted = await DataPlane.start({
+    servers: 1,
+    workers: 1,
+    workerEnv: { NODE_OPTIONS: `--import=${new URL('thread-dies.mjs', import.meta.url).href}`, PLANTED_DEATH: file },
+  });
+  try {
+    const input: RunSpecInput = { ...base, strategy: hybrid(2) };
+    const run = await planted.train(input);
+    expect((await planted.finished(run)).weightsSha256).toBe(await reference(input));
+    expect(existsSync(file), 'it has died').toBe(true);
+    expect(readFileSync(planted.workers[0]!.logFile, 'utf8')).toContain('compute thread 1 of 2 ended with code 7');
+    expect(JSON.stringify(run.entries)).toContain('compute thread 1 of 2 ended with code 7');
+  } finally {
+    await planted.stop();
+    rmSync(folder, { recursive: true, force: true });
+  }
 });

@@ -65,8 +65,8 @@ const BROKEN_FOR_MS = 600_000;
 const MEASURED = ['wasm', 'wasm-relaxed', 'tensorflow', 'webgpu'] as const;
 /** The GPU's driver compiles its kernels, so it is chosen automatically only if its gradient equals that of wasm. */
 const CHECKED: readonly BackendName[] = ['webgpu'];
-/** They take one core each: what takes all of them, or the GPU, gains nothing by several compute threads. */
-const ON_A_CORE: readonly BackendName[] = ['wasm', 'wasm-relaxed'];
+/** What several compute threads of a process may have: native code is used from one. */
+const IN_SEVERAL_THREADS: readonly BackendName[] = ['wasm', 'wasm-relaxed'];
 type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'fastestMs'> & { readonly backend: (typeof MEASURED)[number] };
 
 export class EngineUnfitError extends Error {
@@ -127,7 +127,7 @@ export class EngineChooser {
     const { engine } = job.spec;
     if (engine !== 'auto' && engine !== 'mixed') return [{ backend: engine, ...this.packageOf(engine) }];
     this.measured = await this.measure(job);
-    const mayServe = (backend: BackendName): boolean => !isThreaded(job.spec) || ON_A_CORE.includes(backend);
+    const mayServe = (backend: BackendName): boolean => !isThreaded(job.spec) || IN_SEVERAL_THREADS.includes(backend);
     const choices = this.measured
       .filter(({ backend }) => mayServe(backend))
       .sort((a, b) => speedOf(b) - speedOf(a))

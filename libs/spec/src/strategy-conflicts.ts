@@ -70,7 +70,7 @@ function threadConflicts({ kind, threads: wanted = 1 }: Extract<StrategySpec, { 
   if (engine === 'tensorflow' || engine === 'webgpu')
     conflicts.push([
       'engine',
-      `${engine} does not go with ${kind}: it takes the cores, or the GPU, for one step at a time; take wasm, or another strategy`,
+      `${engine} does not go with ${kind}: its native code is used from one compute thread of a process; take wasm, or another strategy`,
     ]);
   if (codec !== undefined && codec.kind !== 'none')
     conflicts.push([
