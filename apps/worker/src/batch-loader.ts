@@ -33,6 +33,8 @@ export interface BatchLoaderOptions {
   readonly spec: RunSpec;
   readonly data: RunData;
   readonly settings: RunRowsSettings;
+  /** Compute threads of the seat, each with a loader of its own: they share the bounds on memory. */
+  readonly threads?: number;
   /** True when nothing that is waited for is wanted any more. */
   readonly isStopping?: () => boolean;
 }
@@ -76,11 +78,13 @@ export class BatchLoader {
 
   /** Starts the thread and opens the data. @throws RowsUnreadableError with the code of the DatasetError */
   static async open(options: BatchLoaderOptions): Promise<BatchLoader> {
-    const { spec, data, settings } = options;
+    const { spec, data, threads = 1 } = options;
+    const { memoryBytes } = options.settings;
+    const settings = memoryBytes === undefined ? options.settings : { ...options.settings, memoryBytes: Math.floor(memoryBytes / threads) };
     const { format } = data;
     const maxExamples = Math.ceil(spec.globalBatch / spec.replicas);
-    const fits = Math.floor(PREPARED_BYTES / (maxExamples * exampleBytes(format)));
-    const prepared = Math.max(1, Math.min(2 * spec.replicas, MOST_PREPARED, fits));
+    const fits = Math.floor(PREPARED_BYTES / threads / (maxExamples * exampleBytes(format)));
+    const prepared = Math.max(1, Math.min(2 * Math.ceil(spec.replicas / threads), MOST_PREPARED, fits));
     const shared = (bytes: number): SharedArrayBuffer => new SharedArrayBuffer(bytes);
     const sizes = [...Array.from({ length: prepared + 1 }, () => maxExamples), evaluationExamples(data), evaluationExamples(data)];
     const slots = sizes.map((examples): Slot => ({ key: undefined, rows: rowBuffers(format, examples, shared) }));

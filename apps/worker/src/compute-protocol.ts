@@ -6,14 +6,17 @@
  *                      thread reads
  *   gradient memory    gradient nodes, in one arena or several (gradient-memory.ts); the compute thread allocates, writes and frees, the main thread reads
  *   control cells      [progress, committed round, stopping]; Atomics
+ *
+ * With several compute threads all of them have the same memory and cells. The main thread allocates: it lends vectors with each step, gets those of nodes
+ * with the nodes and the rest with `stepped`, and has sums of several threads added up by all of them, each in its chunks (thread-nodes.ts).
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { ResidualLoss } from '@paceline/codecs';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { Recording, Rows, WorkItem } from '@paceline/exchange';
-import type { SharedMemory } from '@paceline/kernels';
+import type { Node } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
-import type { EncodedPart, PartRange, Vector } from './gradient-memory.js';
+import type { AttachedMemory, EncodedPart, Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import type { GroupBytes } from './table-rows.js';
 
@@ -43,6 +46,16 @@ export interface ComputeInit {
   readonly parameters: SharedArrayBuffer;
   readonly cells: SharedArrayBuffer;
   readonly leakLimits: LeakLimits;
+  /** Which of the compute threads of the seat it is. */
+  readonly thread: number;
+  readonly threads: number;
+  /** Where the vectors lie that it is lent; undefined for the only thread, which has memory of its own. */
+  readonly lent: AttachedMemory | undefined;
+}
+
+/** A node with where its sum lies. */
+export interface PlacedNode extends Node {
+  readonly vector: Vector;
 }
 
 export type ToCompute =
@@ -53,7 +66,11 @@ export type ToCompute =
       readonly replicas: readonly number[];
       readonly codec?: string | undefined;
       readonly free: readonly Vector[];
+      /** Vectors for this step. */
+      readonly lent?: readonly Vector[] | undefined;
     }
+  /** Adds nodes up to the one that they make, in the chunks of this thread: the sum comes to lie where the first of them is. */
+  | { readonly kind: 'sum'; readonly sum: number; readonly nodes: readonly PlacedNode[] }
   /** Modes async and ssp: compute a work item from the parameters that are there now; `next` is what follows, as far as is known. */
   | { readonly kind: 'item'; readonly item: WorkItem; readonly next: WorkItem | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
@@ -79,7 +96,8 @@ export type FromCompute =
       readonly kind: 'ready';
       readonly fingerprint: string;
       readonly devices: readonly EngineDevice[];
-      readonly gradients: { readonly memories: readonly SharedMemory[]; readonly parts: readonly PartRange[] };
+      /** Undefined where vectors are lent. */
+      readonly gradients: AttachedMemory | undefined;
     }
   | ContributionMessage
   /** With what its replica contributes, where it is a leaf. */
@@ -95,6 +113,9 @@ export type FromCompute =
       /** Of tables that are exchanged by rows. */
       readonly groups?: readonly GroupBytes[] | undefined;
     }
+  /** A step is over: what it was lent and has not used. */
+  | { readonly kind: 'stepped'; readonly vectors: readonly Vector[] }
+  | { readonly kind: 'summed'; readonly sum: number }
   /** It cannot go on without these rows, or soon could not. */
   | { readonly kind: 'wants'; readonly generation: number; readonly group: number; readonly ids: Uint32Array }
   | {

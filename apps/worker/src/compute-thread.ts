@@ -9,7 +9,7 @@ import { collectGarbage, createEngine, LeakDetector, withSmallTables } from '@pa
 import { spans } from '@paceline/exchange';
 import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { seatLayout } from '@paceline/hosting';
-import { createLayout, createSchedule, LocalUpdates, workerDescription } from '@paceline/learning';
+import { createLayout, createSchedule, LocalUpdates, shardChunks, workerDescription } from '@paceline/learning';
 import {
   backupReplicasOf,
   CODECS,
@@ -30,12 +30,13 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
-import { GradientMemory, type Encode, type Vector } from './gradient-memory.js';
+import { GradientMemory, LentVectors, type Encode, type Vector } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
 import { LocalReplicas } from './local-replicas.js';
 import { ReplicaSteps, type StepOutputs } from './replica-steps.js';
 import { SparseWork } from './sparse-work.js';
 import { TableRows } from './table-rows.js';
+import { addUp } from './thread-nodes.js';
 import { AsyncSteps } from './async-steps.js';
 
 const port = parentPort!;
@@ -47,7 +48,7 @@ const isStopping = (): boolean => Atomics.load(cells, CELL_STOPPING) === 1;
 const { spec, data, description } = init;
 const runLayout = createLayout(description);
 const layout = seatLayout({ spec, model: description, data }, runLayout);
-const loader = await BatchLoader.open({ spec, data, settings: init.rowsSettings, isStopping });
+const loader = await BatchLoader.open({ spec, data, settings: init.rowsSettings, isStopping, threads: init.threads });
 const tables =
   'dense' in layout
     ? new TableRows({
@@ -67,7 +68,11 @@ const built = tables
 const engine = await createEngine({ ...built, ...init.engine, format: data.format, layout });
 // The inner optimizer goes over whole vectors, so they lie in one arena.
 const arenaBytes = spec.strategy.kind === 'local-update' ? ARENA_MAXIMUM_BYTES : undefined;
-const gradients = new GradientMemory(layout, gradientVectors(spec), arenaBytes);
+const lent = init.lent && new LentVectors(layout, init.lent);
+const own = lent ? undefined : new GradientMemory(layout, gradientVectors(spec), arenaBytes);
+const gradients = lent ?? own!;
+/** Of nodes that several threads add up, this one's part. */
+const ownChunks = shardChunks(layout, init.threads, init.thread);
 const isAsynchronous = spec.strategy.mode !== 'sync';
 const generations = (isAsynchronous ? [0] : [0, 1]).map(
   (i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength),
@@ -82,7 +87,7 @@ const schedule = createSchedule({
 const examplesOf = (round: number): number => schedule.round(round).count;
 const encoderOf = (codecSpec: CodecSpec | undefined): Encode | undefined => {
   const codec = codecOf(codecSpec, layout);
-  return codec && gradients.encoder(codec, codecSpec!, { seed: spec.seed, replicas: spec.replicas, examplesOf });
+  return codec && own!.encoder(codec, codecSpec!, { seed: spec.seed, replicas: spec.replicas, examplesOf });
 };
 let encode = encoderOf(spec.codec);
 
@@ -162,7 +167,7 @@ function localUpdates({ localSteps, innerState }: Extract<RunSpec['strategy'], {
   const factor = rateFactor(learningRate, { globalBatch, ...schedule });
   const keepsSlots = innerState === 'keep';
   return new LocalUpdates({
-    arena: gradients.onlyArena,
+    arena: own!.onlyArena,
     layout,
     optimizer,
     clip,
@@ -215,6 +220,17 @@ function evaluate(generation: number, blocks: readonly { from: number; to: numbe
   }
 }
 
+function step({ round, replicas, codec }: Extract<ToCompute, { kind: 'step' }>): void {
+  if (Atomics.load(cells, CELL_COMMITTED) > round) return;
+  pick(codec);
+  if (!local) load(round);
+  loader.forget(round);
+  loader.prefetch(round + 1, replicas); // it is loaded while this round is computed
+  steps.run(round, replicas);
+  loader.prefetch(round + 1, replicas); // what had no free slot
+  guard.afterRound();
+}
+
 function handle(message: ToCompute): void {
   if (isStopping() && message.kind !== 'stop') return;
   if (
@@ -230,14 +246,14 @@ function handle(message: ToCompute): void {
       return message.vectors.forEach((vector) => gradients.free(vector));
     case 'step':
       for (const vector of message.free) gradients.free(vector);
-      if (Atomics.load(cells, CELL_COMMITTED) > message.round) return;
-      pick(message.codec);
-      if (!local) load(message.round);
-      loader.forget(message.round);
-      loader.prefetch(message.round + 1, message.replicas); // it is loaded while this round is computed
-      steps.run(message.round, message.replicas);
-      loader.prefetch(message.round + 1, message.replicas); // what had no free slot
-      return guard.afterRound();
+      lent?.lend(message.lent ?? []);
+      step(message);
+      if (lent) send({ kind: 'stepped', vectors: lent.giveBack() });
+      return;
+    case 'sum':
+      addUp(message.nodes, ownChunks, gradients);
+      Atomics.add(cells, CELL_PROGRESS, 1);
+      return send({ kind: 'summed', sum: message.sum });
     case 'item':
       load(message.item.round);
       items.run(message.item, message.next);
@@ -282,5 +298,5 @@ send({
   kind: 'ready',
   fingerprint: engine.fingerprint,
   devices: engine.devices,
-  gradients: { memories: gradients.memories, parts: gradients.parts },
+  gradients: own && { memories: own.memories, parts: own.parts },
 });

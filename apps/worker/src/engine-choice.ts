@@ -19,7 +19,7 @@ import { findAdapterInProcess, runTrialInProcess, type TrialRequest, type TrialR
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/control-plane';
 import { lockFile, type LockResult, userDirectories, webgpuPackage, type Logger } from '@paceline/runtime';
-import type { BackendName } from '@paceline/spec';
+import { isThreaded, type BackendName } from '@paceline/spec';
 import { tensorflowEngines, type TensorflowEngine } from '@paceline/tensorflow-addon';
 import type { EngineChoice } from './compute-protocol.js';
 import { rowsInThread } from './trial-rows.js';
@@ -65,6 +65,8 @@ const BROKEN_FOR_MS = 600_000;
 const MEASURED = ['wasm', 'wasm-relaxed', 'tensorflow', 'webgpu'] as const;
 /** The GPU's driver compiles its kernels, so it is chosen automatically only if its gradient equals that of wasm. */
 const CHECKED: readonly BackendName[] = ['webgpu'];
+/** What several compute threads of a process may have: native code is used from one. */
+const IN_SEVERAL_THREADS: readonly BackendName[] = ['wasm', 'wasm-relaxed'];
 type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'fastestMs'> & { readonly backend: (typeof MEASURED)[number] };
 
 export class EngineUnfitError extends Error {
@@ -125,7 +127,9 @@ export class EngineChooser {
     const { engine } = job.spec;
     if (engine !== 'auto' && engine !== 'mixed') return [{ backend: engine, ...this.packageOf(engine) }];
     this.measured = await this.measure(job);
-    const choices = [...this.measured]
+    const mayServe = (backend: BackendName): boolean => !isThreaded(job.spec) || IN_SEVERAL_THREADS.includes(backend);
+    const choices = this.measured
+      .filter(({ backend }) => mayServe(backend))
       .sort((a, b) => speedOf(b) - speedOf(a))
       .map((result): MeasuredChoice => {
         const { backend, fingerprint } = result;

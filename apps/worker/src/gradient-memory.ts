@@ -7,7 +7,8 @@
  *
  * Vectors are added part by part, each inside its arena; elements do not depend on each other, so the cut changes no bit. One thing spans the parts:
  * the norm that codec.clipNorm bounds is one of the whole vector, added up over its parts in their order. Which parts there are depends on the run alone.
- * The compute thread allocates, the main thread attaches the arenas and reads (`GradientReader`).
+ * The compute thread allocates, the main thread attaches the arenas and reads (`GradientReader`). With several compute threads the main thread allocates,
+ * and lends each thread the vectors of its step (`LentVectors`), so that the sum of two threads lies in the memory of both.
  */
 import { GradientEncoder, type Codec, type ResidualLoss } from '@paceline/codecs';
 import type { ChunkBytes, MemberChunk } from '@paceline/exchange';
@@ -74,25 +75,60 @@ interface EncoderOptions {
   readonly examplesOf: (round: number) => number;
 }
 
-export class GradientMemory {
-  readonly parts: readonly PartRange[];
-  private readonly arenas: readonly Arena[];
-
-  /** @param vectors that are held at once, at most, by what the run is */
+/** What may be done with vectors wherever they come from. */
+class GradientVectors {
   constructor(
-    private readonly layout: Layout,
-    vectors: number,
-    arenaBytes?: number,
-  ) {
+    readonly parts: readonly PartRange[],
+    protected readonly arenas: readonly Arena[],
+    protected readonly layout: Pick<Layout, 'chunks'>,
+  ) {}
+
+  /** Its parts, which lie one behind the other in the flat vector. */
+  pieces(vector: Vector): Float32Array[] {
+    return this.parts.map(({ length }, i) => this.arenas[i]!.f32(vector[i]!, length));
+  }
+
+  /** into += from. */
+  add(into: Vector, from: Vector): void {
+    for (const [i, { length }] of this.parts.entries()) this.arenas[i]!.kernels.add(into[i]!, from[i]!, length);
+  }
+
+  /** into += from, in one chunk. */
+  addChunk(into: Vector, from: Vector, chunk: number): void {
+    const { offset, length } = this.layout.chunks[chunk]!;
+    const i = this.parts.findIndex(({ firstChunk, chunks }) => chunk < firstChunk + chunks);
+    const bytes = (offset - this.parts[i]!.offset) * FLOAT_BYTES;
+    this.arenas[i]!.kernels.add(into[i]! + bytes, from[i]! + bytes, length);
+  }
+
+  clear(vector: Vector): void {
+    for (const [i, { length }] of this.parts.entries()) this.arenas[i]!.kernels.fill(vector[i]!, length, 0);
+  }
+
+  allFinite(vector: Vector): boolean {
+    return this.parts.every(({ length }, i) => this.arenas[i]!.kernels.allFinite(vector[i]!, length));
+  }
+}
+
+/** Arenas of another thread: what a reader or a borrower needs of them. */
+export interface AttachedMemory {
+  readonly memories: readonly SharedMemory[];
+  readonly parts: readonly PartRange[];
+}
+
+export class GradientMemory extends GradientVectors {
+  /** @param vectors that are held at once, at most, by what the run is */
+  constructor(layout: Pick<Layout, 'chunks'>, vectors: number, arenaBytes?: number) {
     const most = Math.max(GRADIENT_ARENA_VECTORS, vectors);
-    this.parts = partsOf(layout, most, arenaBytes);
+    const parts = partsOf(layout, most, arenaBytes);
     // A view that changes within a round may ask for more than was planned: only address space is reserved for that.
-    this.arenas = this.parts.map(({ length }) =>
+    const arenas = parts.map(({ length }) =>
       Arena.create({
         initialBytes: length * FLOAT_BYTES * GRADIENT_ARENA_VECTORS + GRADIENT_ARENA_SLACK_BYTES,
         maximumBytes: ARENA_MAXIMUM_BYTES,
       }),
     );
+    super(parts, arenas, layout);
   }
 
   /** To be attached by another thread, in the order of the parts. */
@@ -128,24 +164,6 @@ export class GradientMemory {
     for (const [i, pointer] of vector.entries()) this.arenas[i]!.free(pointer);
   }
 
-  /** Its parts, which lie one behind the other in the flat vector. */
-  pieces(vector: Vector): Float32Array[] {
-    return this.parts.map(({ length }, i) => this.arenas[i]!.f32(vector[i]!, length));
-  }
-
-  /** into += from. */
-  add(into: Vector, from: Vector): void {
-    for (const [i, { length }] of this.parts.entries()) this.arenas[i]!.kernels.add(into[i]!, from[i]!, length);
-  }
-
-  clear(vector: Vector): void {
-    for (const [i, { length }] of this.parts.entries()) this.arenas[i]!.kernels.fill(vector[i]!, length, 0);
-  }
-
-  allFinite(vector: Vector): boolean {
-    return this.parts.every(({ length }, i) => this.arenas[i]!.kernels.allFinite(vector[i]!, length));
-  }
-
   /** What encodes vectors of this memory, into blocks of it. */
   encoder(codec: Codec, spec: CodecSpec, { seed, replicas, examplesOf }: EncoderOptions): Encode {
     const encoders = this.parts.map(({ offset, firstChunk, chunks }, i) => {
@@ -167,6 +185,38 @@ export class GradientMemory {
         lost: parts.find((part) => part.lost)?.lost,
       };
     };
+  }
+}
+
+/** Vectors that the main thread has lent to a compute thread. Whoever is handed a node has its vector; the rest goes back at the end of the step. */
+export class LentVectors extends GradientVectors {
+  private unused: Vector[] = [];
+
+  constructor(layout: Pick<Layout, 'chunks'>, { memories, parts }: AttachedMemory) {
+    super(
+      parts,
+      memories.map((memory) => Arena.attach(memory)),
+      layout,
+    );
+  }
+
+  lend(vectors: readonly Vector[]): void {
+    this.unused.push(...vectors);
+  }
+
+  /** With whatever was there before. @throws Error when the step takes more vectors than were lent for it */
+  alloc(): Vector {
+    const vector = this.unused.pop();
+    if (!vector) throw new Error('a step takes more vectors than were lent for it');
+    return vector;
+  }
+
+  free(vector: Vector): void {
+    this.unused.push(vector);
+  }
+
+  giveBack(): Vector[] {
+    return this.unused.splice(0);
   }
 }
 

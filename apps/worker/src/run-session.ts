@@ -1,4 +1,4 @@
-/** The SeatSession of libs/hosting with a compute thread over shared memory, and the real clock and sockets. */
+/** The SeatSession of libs/hosting with compute threads over shared memory, and the real clock and sockets. */
 import { availableParallelism, hostname } from 'node:os';
 import { connect, processClock, type Connection, type Link, type TlsIdentity, type TlsRole } from '@paceline/exchange';
 import { SeatSession, parameterBytes, seatLayout } from '@paceline/hosting';
@@ -6,6 +6,7 @@ import { sharedBuffer } from '@paceline/kernels';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
 import type { Logger } from '@paceline/runtime';
+import { shardHosts, threadsOf } from '@paceline/spec';
 import { Compute, type ComputeOptions } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
 import type { Leak } from './leak-guard.js';
@@ -46,11 +47,13 @@ export async function startSession(
   const { workerId, transport, identity, log } = options;
   const link = linkOfRun(job.spec) ?? options.link;
   // Whose certificate whoever holds the shards shows.
-  const peer = job.spec.strategy.kind === 'multi-worker-mirrored' ? 'worker' : 'server';
+  const peer = shardHosts(job.spec.strategy) === 'workers' ? 'worker' : 'server';
   const tls = identity && { identity, peers: [peer] as const };
   const layout = createLayout(job.model);
   const parameters = sharedBuffer(parameterBytes(job.spec, seatLayout(job, layout)));
-  const compute = await Compute.start(job, engine, parameters, options);
+  const cores = availableParallelism();
+  const threads = threadsOf(job.spec, cores);
+  const compute = await Compute.start(job, engine, parameters, { ...options, threads });
   const session = new SeatSession({
     job,
     workerId,
@@ -60,8 +63,8 @@ export async function startSession(
     layout,
     log,
     clock: processClock,
-    cores: availableParallelism(),
-    speed: job.spec.engine === 'mixed' ? engine.examplesPerSecond || undefined : undefined,
+    cores,
+    speed: job.spec.engine === 'mixed' ? (engine.examplesPerSecond ?? 0) * threads || undefined : undefined,
     connect: (server) =>
       options.connect?.(server, CONNECT_DEADLINE_MS, peer, link) ??
       connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, link, tls, maxQueuedBytes: MAX_QUEUED_BYTES }),

@@ -97,8 +97,8 @@ export class WorkerSeats {
       others: {
         start: () => (traced = this.loop.present)?.compute.startTrace(),
         stop: async () => {
-          const recording = await traced?.compute.stopTrace(TRACE_DEADLINE_MS);
-          return recording ? [threadOf('compute', recording)] : [];
+          const recorded = (await traced?.compute.stopTrace(TRACE_DEADLINE_MS)) ?? [];
+          return recorded.map(({ name, recording }) => threadOf(name, recording));
         },
       },
     });

@@ -33,7 +33,7 @@ export { measureParts, METRIC_FORMS } from './metric-forms.js';
 export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from './metric-names.js';
 export { learningRateSchema } from './learning-rate.js';
 export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
-export { backupReplicasOf, MODES, shardCount, shardHosts, startWorkersOf, type StrategySpec } from './strategy.js';
+export { backupReplicasOf, isThreaded, MODES, shardCount, shardHosts, startWorkersOf, threadsOf, type StrategySpec } from './strategy.js';
 export {
   onlyStrategy,
   pickStrategy,

@@ -5,6 +5,8 @@
 export const LIMITS = {
   replicas: 1024,
   servers: 64,
+  /** Of one process. */
+  threads: 256,
   globalBatchExamples: 65_536,
   accumulateMicroBatches: 1024,
   epochs: 100_000,

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { closest } from './closest.js';
+import { KINDS_LEFT_OUT } from './strategy.js';
 
 export interface SpecIssue {
   readonly path: string;
@@ -82,6 +83,10 @@ function meant(value: unknown, names: readonly string[]): string {
   return near === undefined ? '' : `; did you mean ${near}?`;
 }
 
+function leftOut(value: unknown): string | undefined {
+  return typeof value === 'string' && Object.hasOwn(KINDS_LEFT_OUT, value) ? `; ${KINDS_LEFT_OUT[value]}` : undefined;
+}
+
 function unknownField({ schema, input }: Spec, path: Path, key: string): string {
   const members = membersAt(schema, path);
   const owners = members.filter(({ shape }) => Object.hasOwn(shape, key)).flatMap(({ tag }) => tag ?? []);
@@ -158,7 +163,8 @@ function ofDiscriminated({ schema, input }: Spec, discriminator: string, at: Pat
   const names = members.map(({ tag }) => tag!.value);
   const group = valueAt(input, path);
   if (!isObject(group)) return [{ path: textOf(path), message: `must be an object with ${discriminator}${shown(group)}` }];
-  const said = value === undefined ? `is missing; ${oneOf(names)}` : `${oneOf(names)}${shown(value)}${meant(value, names)}`;
+  const said =
+    value === undefined ? `is missing; ${oneOf(names)}` : `${oneOf(names)}${shown(value)}${leftOut(value) ?? meant(value, names)}`;
   const others = members.map(({ schema: member, tag }) => {
     const parsed = z.safeParse(member, { ...group, [discriminator]: tag!.value });
     const issues = parsed.success ? [] : parsed.error.issues.filter(({ code }) => code !== 'unrecognized_keys');

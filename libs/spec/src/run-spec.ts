@@ -18,7 +18,8 @@ import { MEASURED_NAMES, metricOptionsSchema } from './metric-names.js';
 import { modelTopologySchema } from './model-topology.js';
 import { isLayerwise, optimizerSchema, positiveRate } from './optimizer-spec.js';
 import { plainIssues, type SpecIssue } from './plain-issues.js';
-import { backupReplicasOf, strategyConflicts, strategySchema } from './strategy.js';
+import { backupReplicasOf, strategySchema } from './strategy.js';
+import { strategyConflicts } from './strategy-conflicts.js';
 import { earlyStoppingSchema, plateauSchema, validationConflicts, validationSchema } from './validation-schemas.js';
 import { variablePatternsSchema } from './variable-patterns.js';
 

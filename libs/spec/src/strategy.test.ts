@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { appliedByServers, localSteps, movingRate, roundExamples } from './local-update.js';
 import { parseRunSpec, roundPlan } from './run-spec.js';
-import { shardCount, shardHosts, startWorkersOf } from './strategy.js';
+import { isThreaded, shardCount, shardHosts, startWorkersOf, threadsOf } from './strategy.js';
 
 const issuesOf = (strategy: object, more: object = {}): string[] => {
   const result = parseRunSpec({ strategy, ...more });
@@ -100,4 +100,48 @@ test('what all kinds are asked for', () => {
   expect(ask({ kind: 'parameter-server', servers: 3 })).toEqual([3, 'servers', undefined]);
   expect(ask({ kind: 'multi-worker-mirrored', workers: 3 })).toEqual([3, 'workers', 3]);
   expect(ask({ kind: 'local-update', servers: 2, startWorkers: 4 })).toEqual([2, 'servers', 4]);
+  expect(ask({ kind: 'hybrid', servers: 2, startWorkers: 4 })).toEqual([2, 'servers', 4]);
+  expect(ask({ kind: 'mirrored' })).toEqual([1, 'workers', 1]);
+});
+
+test('compute threads: those that are asked for, else one per core, and none without a replica', () => {
+  const threads = (strategy: object, replicas: number, cores: number) => {
+    const result = parseRunSpec({ strategy, replicas });
+    if (!result.ok) throw new Error(JSON.stringify(result.issues));
+    expect(isThreaded(result.spec)).toBe(threadsOf(result.spec, 256) > 1);
+    return threadsOf(result.spec, cores);
+  };
+  for (const kind of ['hybrid', 'mirrored']) {
+    expect(threads({ kind, threads: 3 }, 8, 2)).toBe(3);
+    expect(threads({ kind }, 8, 6)).toBe(6);
+    expect(threads({ kind }, 4, 6)).toBe(4);
+    expect(threads({ kind, threads: 1 }, 8, 6)).toBe(1);
+  }
+  expect(threads({ kind: 'mirrored' }, 1, 6)).toBe(1);
+  for (const kind of ['parameter-server', 'multi-worker-mirrored', 'local-update', 'auto']) expect(threads({ kind }, 8, 6)).toBe(1);
+  expect(threads({ kind: 'one-device' }, 1, 6)).toBe(1);
+});
+
+test('several threads, one worker, one replica: what does not go with them is refused with the reason', () => {
+  for (const kind of ['hybrid', 'mirrored', 'one-device'])
+    for (const mode of ['async', 'ssp']) expect(issuesOf({ kind, mode }, { replicas: 1 })[0]).toMatch(/^strategy\.mode: .*sync/);
+  for (const kind of ['hybrid', 'mirrored']) {
+    expect(issuesOf({ kind, threads: 5 })).toEqual([expect.stringMatching(/^strategy\.threads: must not exceed replicas \(4\)/)]);
+    expect(issuesOf({ kind, threads: 257 })).toEqual([expect.stringMatching(/^strategy\.threads: must be at most 256/)]);
+    for (const engine of ['tensorflow', 'webgpu'])
+      expect(issuesOf({ kind }, { engine })).toEqual([expect.stringMatching(/^engine: .*wasm/)]);
+    expect(issuesOf({ kind }, { codec: { kind: 'int8' } })).toEqual([expect.stringMatching(/^codec\.kind: int8 .*each replica/)]);
+    expect(issuesOf({ kind }, { codec: { kind: 'none', parameters: 'bf16' }, gradient: { clipGlobalNorm: 1 } })).toEqual([]);
+    expect(issuesOf({ kind }, { embeddings: { kind: 'sparse' }, optimizer: { name: 'sgd' } })[0]).toMatch(
+      /^strategy\.kind: .*parameter-server/,
+    );
+  }
+  expect(issuesOf({ kind: 'hybrid' }, { replicas: 1 })).toEqual([expect.stringMatching(/^strategy\.kind: .*parameter-server/)]);
+  expect(issuesOf({ kind: 'hybrid', standby: 1, startWorkers: 2 })).toEqual([]);
+  expect(issuesOf({ kind: 'mirrored', servers: 2 })).toEqual([expect.stringMatching(/^strategy\.servers: /)]);
+  for (const kind of ['mirrored', 'one-device'])
+    expect(issuesOf({ kind, standby: 1 }, { replicas: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: .*one worker/)]);
+  expect(issuesOf({ kind: 'one-device' })).toEqual([expect.stringMatching(/^replicas: must be 1 .*mirrored/)]);
+  expect(issuesOf({ kind: 'one-device', threads: 2 }, { replicas: 1 })).toEqual([expect.stringMatching(/^strategy\.threads: /)]);
+  expect(issuesOf({ kind: 'central-storage' })).toEqual([expect.stringMatching(/^strategy\.kind: .*take mirrored/)]);
 });

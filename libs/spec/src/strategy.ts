@@ -6,10 +6,13 @@
  *     multi-worker-mirrored   the workers hold the shards themselves: reduce-scatter to the owner of a range, all-gather of what it has updated
  *     auto                    parameter servers at first; what the first rounds have measured decides between the two above (auto-strategy.ts)
  *     local-update            servers and workers as above; a round is several steps of each replica by itself, and what they changed is sent
+ *     hybrid                  servers hold the shards; each worker computes in several threads, adds their gradients up, and sends the sum
+ *     mirrored                one worker holds the run, and computes in several threads: nothing goes over sockets
+ *     one-device              one worker holds the run, and computes its one replica in one thread
  */
 import { z } from 'zod';
 import { LIMITS } from './limits.js';
-import { isLayerwise, positiveRate, type OptimizerSpec } from './optimizer-spec.js';
+import { positiveRate } from './optimizer-spec.js';
 
 export const MODES = ['sync', 'async', 'ssp'] as const;
 
@@ -41,6 +44,15 @@ const startWorkers = z
   .min(1)
   .max(LIMITS.replicas)
   .describe('With mode sync: workers that must have joined before the first round; at most `replicas`. Left out: one.')
+  .optional();
+
+const threads = z
+  .int()
+  .min(1)
+  .max(LIMITS.threads)
+  .describe(
+    'Compute threads of each worker, which share its replicas; at most `replicas`. Left out: one per core of the worker, at most one per replica.',
+  )
   .optional();
 
 export const parameterServerSchema = z.strictObject({
@@ -144,186 +156,86 @@ export const autoSchema = z.strictObject({
   standby,
 });
 
+export const hybridSchema = z.strictObject({
+  kind: z.literal('hybrid'),
+  mode: z.literal('sync').default('sync'),
+  servers,
+  threads,
+  accumulate,
+  startWorkers,
+  standby,
+});
+
+export const mirroredSchema = z.strictObject({
+  kind: z.literal('mirrored'),
+  mode: z.literal('sync').default('sync'),
+  threads,
+  accumulate,
+  standby,
+});
+
+export const oneDeviceSchema = z.strictObject({
+  kind: z.literal('one-device'),
+  mode: z.literal('sync').default('sync'),
+  accumulate,
+  standby,
+});
+
 /** A kind that is added here is on every surface. */
-export const STRATEGY_KINDS = [parameterServerSchema, multiWorkerMirroredSchema, localUpdateSchema, autoSchema] as const;
+export const STRATEGY_KINDS = [
+  ...([parameterServerSchema, multiWorkerMirroredSchema, localUpdateSchema, autoSchema] as const),
+  ...([hybridSchema, mirroredSchema, oneDeviceSchema] as const),
+] as const;
+
+/** Kinds of the library that runs have no use for, and why. */
+export const KINDS_LEFT_OUT: Readonly<Record<string, string>> = {
+  'central-storage':
+    'runs have no central-storage, because a run with mirrored keeps its parameters and its optimizer in one place already, the worker that holds it, and all threads load them from there: take mirrored',
+};
 
 export const strategySchema = z.discriminatedUnion('kind', STRATEGY_KINDS);
 
 export type StrategySpec = z.output<typeof strategySchema>;
 
+interface ShardedStrategy {
+  readonly kind: StrategySpec['kind'];
+  readonly workers?: number | undefined;
+  readonly servers?: number | undefined;
+}
+
+/** Workers that hold the run, each with a shard; undefined where servers do. A field of another kind says nothing. */
+function holders({ kind, workers }: ShardedStrategy): number | undefined {
+  if (kind === 'multi-worker-mirrored') return workers!;
+  return kind === 'mirrored' || kind === 'one-device' ? 1 : undefined;
+}
+
 /** Shards that the parameters are cut into, each on a process of its own. */
-export const shardCount = (
-  strategy:
-    | Pick<Extract<StrategySpec, { kind: 'multi-worker-mirrored' }>, 'kind' | 'workers'>
-    | Pick<Exclude<StrategySpec, { kind: 'multi-worker-mirrored' }>, 'kind' | 'servers'>,
-): number => (strategy.kind === 'multi-worker-mirrored' ? strategy.workers : strategy.servers);
+export const shardCount = (strategy: ShardedStrategy): number => holders(strategy) ?? strategy.servers!;
 
 /** Which processes hold the shards. */
-export const shardHosts = ({ kind }: Pick<StrategySpec, 'kind'>): 'servers' | 'workers' =>
-  kind === 'multi-worker-mirrored' ? 'workers' : 'servers';
+export const shardHosts = (strategy: ShardedStrategy): 'servers' | 'workers' => (holders(strategy) === undefined ? 'servers' : 'workers');
+
+interface ThreadedStrategy {
+  readonly kind?: StrategySpec['kind'] | undefined;
+  readonly threads?: number | undefined;
+}
+
+/** Whether the workers of a run compute in several threads, or may. */
+export const isThreaded = ({ strategy, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number }): boolean =>
+  threadsOf({ strategy, replicas }, LIMITS.threads) > 1;
+
+/** Compute threads of a worker. @param cores that it may use */
+export function threadsOf(
+  { strategy: { kind, threads: wanted }, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number },
+  cores: number,
+): number {
+  if (kind !== 'hybrid' && kind !== 'mirrored') return 1;
+  return Math.min(wanted ?? Math.max(1, cores), replicas, LIMITS.threads);
+}
 
 export const backupReplicasOf = (strategy: { readonly mode: string; readonly backupReplicas?: number | undefined }): number =>
   strategy.backupReplicas ?? 0;
 
 /** Workers that must have joined before the first round; undefined where one is enough. */
 export const startWorkersOf = (strategy: StrategySpec): number | undefined =>
-  strategy.kind === 'multi-worker-mirrored' ? strategy.workers : strategy.startWorkers;
-
-interface Conflicting {
-  readonly strategy: StrategySpec;
-  readonly gradient: {
-    readonly clipNorm?: unknown;
-    readonly clipGlobalNorm?: unknown;
-    readonly clipValue?: unknown;
-    readonly nonFinite: string;
-  };
-  readonly optimizer: OptimizerSpec;
-  readonly reduceLROnPlateau?: object | undefined;
-  readonly replicas: number;
-}
-
-type Conflict = [field: string, message: string];
-
-/** Options that have no effect, or cannot be kept, with the kind and mode of the run. */
-export function strategyConflicts(spec: Conflicting): Conflict[] {
-  const { strategy, gradient } = spec;
-  const conflicts = kindConflicts(strategy, spec);
-  if (gradient.clipValue !== undefined && (gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined))
-    conflicts.push(['gradient.clipValue', 'does not go with clipNorm or clipGlobalNorm: give one of the three']);
-  return conflicts;
-}
-
-function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
-  switch (strategy.kind) {
-    case 'parameter-server':
-      return [...serverConflicts(strategy, spec), ...modeConflicts(strategy, spec)];
-    case 'multi-worker-mirrored':
-      return mirroredConflicts(strategy, spec);
-    case 'auto':
-      return serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec);
-    case 'local-update':
-      return [...serverConflicts(strategy, spec), ...localConflicts(strategy, spec), ...elasticConflicts(strategy, spec)];
-  }
-}
-
-function mirroredConflicts(
-  { workers, standby: standbys }: z.output<typeof multiWorkerMirroredSchema>,
-  { replicas }: Conflicting,
-): Conflict[] {
-  const conflicts: Conflict[] = [];
-  if (workers > replicas)
-    conflicts.push(['strategy.workers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
-  if (standbys > 0 && workers < 2)
-    conflicts.push(['strategy.standby', 'needs two workers at least, as the standby of a shard is on another worker than the shard']);
-  return conflicts;
-}
-
-/** What does not fit the number of replicas, or each other, where servers hold the shards. */
-function serverConflicts(
-  {
-    startWorkers: wanted = 1,
-    backupReplicas: backups,
-    standby: standbys,
-  }: Pick<z.output<typeof parameterServerSchema>, 'startWorkers' | 'backupReplicas' | 'standby'>,
-  { replicas }: Conflicting,
-): Conflict[] {
-  const conflicts: Conflict[] = [];
-  if (wanted > replicas)
-    conflicts.push(['strategy.startWorkers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
-  if (standbys > 0 && backups > 0)
-    conflicts.push([
-      'strategy.standby',
-      'does not go with backupReplicas: what a lost coordinator had decided to leave out of a round is not known to its standby; set one of both to 0',
-    ]);
-  if (backups >= replicas)
-    conflicts.push(['strategy.backupReplicas', `must be below replicas (${replicas}), so that a round waits for somebody`]);
-  return conflicts;
-}
-
-function modeConflicts(strategy: z.output<typeof parameterServerSchema>, { gradient }: Conflicting): Conflict[] {
-  const { mode, stalenessScaledRate, delayCompensation } = strategy;
-  const conflicts: Conflict[] = [];
-  const needsSync = (field: string, isAsked: boolean): void => {
-    if (isAsked && mode !== 'sync') conflicts.push([field, `needs mode sync; the mode is ${mode}`]);
-  };
-  if (mode === 'sync' && stalenessScaledRate)
-    conflicts.push(['strategy.stalenessScaledRate', 'needs mode async or ssp: a synchronous update is never stale']);
-  if (mode === 'sync' && delayCompensation > 0)
-    conflicts.push(['strategy.delayCompensation', 'needs mode async or ssp: a synchronous update has no delay']);
-  needsSync('strategy.backupReplicas', strategy.backupReplicas > 0);
-  needsSync('strategy.startWorkers', strategy.startWorkers !== undefined);
-  needsSync('gradient.clipNorm', gradient.clipNorm !== undefined);
-  needsSync('gradient.clipGlobalNorm', gradient.clipGlobalNorm !== undefined);
-  return conflicts;
-}
-
-function localConflicts(
-  { outerOptimizer, outerMomentum, innerState, backupReplicas }: z.output<typeof localUpdateSchema>,
-  { gradient, optimizer, reduceLROnPlateau }: Conflicting,
-): Conflict[] {
-  const conflicts: Conflict[] = [];
-  if (outerMomentum !== undefined && (outerOptimizer === 'sgd' || outerOptimizer === 'elastic'))
-    conflicts.push(['strategy.outerMomentum', `belongs to momentum and nesterov; the outer optimizer is ${outerOptimizer}: leave it out`]);
-  if (isLayerwise(optimizer))
-    conflicts.push([
-      'optimizer.name',
-      `${optimizer.name} does not go with local-update: its steps depend on norms that the servers take of the gradient of all replicas; take another optimizer`,
-    ]);
-  if (optimizer.name === 'ftrl')
-    conflicts.push([
-      'optimizer.name',
-      'ftrl does not go with local-update: it makes weights from its sums alone, and would not begin with those of the round; take another optimizer',
-    ]);
-  if (optimizer.emaMomentum !== undefined)
-    conflicts.push([
-      'optimizer.emaMomentum',
-      'does not go with local-update: the average would be one of a replica, not of the run; leave it out',
-    ]);
-  if (reduceLROnPlateau)
-    conflicts.push([
-      'reduceLROnPlateau',
-      'does not go with local-update: workers apply the learning rate, and they do not hear what a validation has decided; give a schedule in learningRate',
-    ]);
-  if (innerState === 'keep' && backupReplicas > 0)
-    conflicts.push([
-      'strategy.innerState',
-      'keep does not go with backupReplicas: a replica that is left out of a round would begin with new slots; set it to reset',
-    ]);
-  if (innerState === 'keep' && gradient.nonFinite === 'skip')
-    conflicts.push([
-      'strategy.innerState',
-      'keep does not go with nonFinite skip: slots that have become NaN in a round that is left out would stay so; set it to reset',
-    ]);
-  return conflicts;
-}
-
-/** Replicas that keep weights of their own need all of their rounds. What they do not go with of codecs: codecConflicts. */
-function elasticConflicts(
-  { outerOptimizer, outerLearningRate, movingRate, backupReplicas }: z.output<typeof localUpdateSchema>,
-  { gradient, replicas }: Conflicting,
-): Conflict[] {
-  const conflicts: Conflict[] = [];
-  if (outerOptimizer !== 'elastic') {
-    if (movingRate !== undefined)
-      conflicts.push(['strategy.movingRate', `belongs to elastic; the outer optimizer is ${outerOptimizer}: leave it out`]);
-    return conflicts;
-  }
-  if (outerLearningRate !== undefined)
-    conflicts.push(['strategy.outerLearningRate', 'follows from movingRate with elastic, as movingRate times replicas: leave it out']);
-  if (movingRate !== undefined && movingRate * replicas > 1 + 1e-9)
-    conflicts.push([
-      'strategy.movingRate',
-      `must be at most 1 / replicas (${1 / replicas}): beyond that the servers would go farther than to the mean of the replicas`,
-    ]);
-  if (backupReplicas > 0)
-    conflicts.push([
-      'strategy.outerOptimizer',
-      'elastic does not go with backupReplicas: a replica that is left out of a round would begin again with the weights of the servers; set it to 0',
-    ]);
-  if (gradient.nonFinite === 'skip')
-    conflicts.push([
-      'strategy.outerOptimizer',
-      'elastic does not go with nonFinite skip: weights of a replica that have become NaN in a round that is left out would stay so; take fail or rollback',
-    ]);
-  return conflicts;
-}
+  holders(strategy) ?? ('startWorkers' in strategy ? strategy.startWorkers : undefined);

@@ -28,6 +28,19 @@ test('a worker has two generations, the copies of its engine, and the gradients'
   expect(workerBytes({ replicas: 64, strategy: { mode: 'async', backupReplicas: 0 } }, 2 ** 28)).toBe(6 * GIB);
 });
 
+test('each compute thread has an engine, and nodes of its part of the replicas', () => {
+  const hybrid = (replicas: number, threads?: number) => ({
+    replicas,
+    strategy: { kind: 'hybrid', mode: 'sync', servers: 1, threads } as const,
+  });
+  expect(gradientVectors(hybrid(16, 1))).toBe(gradientVectors(sync(16)));
+  expect(workerBytes(hybrid(8, 2), 2 ** 28)).toBe((2 + 2 * 2 + 8) * GIB);
+  expect(workerBytes(hybrid(32, 2), 2 ** 28)).toBe((2 + 2 * 2 + 2 * 9) * GIB);
+  expect(workerBytes(hybrid(4, 4), 2 ** 28)).toBe((2 + 4 * 2 + 4) * GIB);
+  // What is not said may be one for each replica.
+  expect(workerBytes(hybrid(4), 2 ** 28)).toBe(workerBytes(hybrid(4, 4), 2 ** 28));
+});
+
 test('a server has two generations, the slots, and what the run keeps beside them', () => {
   expect(serverBytes(sync(1), 2, 2 ** 28)).toBe(4 * GIB);
   expect(

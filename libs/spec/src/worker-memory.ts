@@ -5,6 +5,7 @@
  * A worker is counted with all replicas of the run, because it gets them all when it is the only one that is left. Gradients that it holds at once:
  *
  *   sync                        one vector for each level of the tree in progress: floor(log2 R) + 1
+ *   sync, several threads       each has nodes of its part of the replicas, finished or in progress
  *   sync, backup replicas       every replica's gradient until the commit: R
  *   with a codec                every replica's gradient as encoded, one that is not yet, with error feedback two vectors for each replica, with dgc four
  *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
@@ -15,14 +16,15 @@ import { encodedBits, encodedParameterBits, isEncoded, keepsRest, picksCodec, ty
 import { optimizerSlots } from './optimizer-slots.js';
 import type { OptimizerSpec } from './optimizer-spec.js';
 import type { RunSpec } from './run-spec.js';
-import { backupReplicasOf, shardCount, type OUTER_OPTIMIZERS } from './strategy.js';
+import { LIMITS } from './limits.js';
+import { backupReplicasOf, shardCount, threadsOf, type OUTER_OPTIMIZERS } from './strategy.js';
 
 /** The gradients of a large model lie in several arenas, each of which is planned to hold so much. */
 export const GRADIENT_ARENA_BYTES = 1 << 30;
 /** An arena begins with room for so many vectors, and with this much beside them. */
 export const GRADIENT_ARENA_VECTORS = 3;
 export const GRADIENT_ARENA_SLACK_BYTES = 1 << 20;
-/** Parameters and gradients as the engine keeps them. */
+/** Parameters and gradients as the engine of each compute thread keeps them. */
 export const ENGINE_VECTORS = 2;
 /** Gradients that wait at a shard for those of slower workers have so much. */
 const GRADIENT_WINDOW_BYTES = 256 << 20;
@@ -41,6 +43,7 @@ interface Distribution extends Pick<RunSpec, 'replicas'> {
     readonly mode: RunSpec['strategy']['mode'];
     readonly backupReplicas?: number | undefined;
     readonly kind?: RunSpec['strategy']['kind'];
+    readonly threads?: number | undefined;
     readonly innerState?: 'reset' | 'keep';
     readonly outerOptimizer?: (typeof OUTER_OPTIMIZERS)[number];
   };
@@ -78,15 +81,26 @@ function localVectors({ replicas, strategy, optimizer }: Distribution): number {
 function sentVectors({ replicas, strategy, codec }: Distribution): number {
   const encoded = codec && isEncoded({ codec }) ? encodedBits(codec) / 32 : undefined;
   if (strategy.mode !== 'sync') return encoded === undefined ? 3 : Math.max(3, Math.ceil(1 + 3 * encoded));
-  const dense = backupReplicasOf(strategy) > 0 ? replicas : Math.floor(Math.log2(replicas)) + 1;
+  const threads = mostThreads({ replicas, strategy });
+  const dense =
+    backupReplicasOf(strategy) > 0 ? replicas : threads > 1 ? threadVectors(replicas, threads) : Math.floor(Math.log2(replicas)) + 1;
   if (!codec || encoded === undefined) return dense;
   const most = Math.ceil(1 + replicas * encoded + restVectors(codec) * replicas);
   return picksCodec({ codec }) ? Math.max(dense, most) : most;
 }
 
+/** Where the spec does not say, a worker may have a core for each replica. */
+const mostThreads = (spec: Pick<Distribution, 'replicas' | 'strategy'>): number => threadsOf(spec, LIMITS.threads);
+
+/** An interval of n replicas has 2 floor(log2 n) + 1 nodes at most, or one for each replica, finished or in progress. */
+function threadVectors(replicas: number, threads: number): number {
+  const most = Math.ceil(replicas / threads);
+  return Math.min(replicas, threads * Math.min(most, 2 * Math.floor(Math.log2(most)) + 1));
+}
+
 /** Of a worker that has all replicas. @param elements parameters and state */
 export const workerBytes = (spec: Distribution, elements: number): number =>
-  FLOAT_BYTES * elements * (generationsOf(spec.strategy) + ENGINE_VECTORS + gradientVectors(spec));
+  FLOAT_BYTES * elements * (generationsOf(spec.strategy) + ENGINE_VECTORS * mostThreads(spec) + gradientVectors(spec));
 
 /**
  * Of one of the run's servers: its share of the parameters and of the optimizer's slots, the gradients that wait, where parameters are encoded for

@@ -138,7 +138,7 @@ say({ hybridRun, plain: plain / ${WORKERS}, hybrid: await bytesOf(new HybridStra
 `),
   )) as Record<string, number>;
   expect(plain).toBe(2 * total!); // of a replica: its gradient, and the parameters
-  const strategy = { kind: 'parameter-server', servers: cluster['ps']!.length };
+  const strategy = { kind: 'hybrid', servers: cluster['ps']!.length, threads: 2 };
   expect(hybridRun).toEqual({ strategy, replicas: 2 * WORKERS });
   expect(hybrid).toBe(total); // half of that: two replicas of a worker share both
 });

@@ -47,7 +47,7 @@ const TRANSPORTS: readonly unknown[] = ['auto', 'tcp', 'unix'];
 export abstract class ServedStrategy extends Strategy {
   protected readonly link: ServerLink;
   readonly workers: number;
-  private readonly serverCount: number;
+  protected readonly serverCount: number;
   private readonly ending: (() => void)[] = [];
 
   protected constructor(name: string, resolver: ClusterResolver, options: ParameterServerOptions, replicasPerWorker: number) {
@@ -113,6 +113,8 @@ export class ParameterServerStrategy extends ServedStrategy {
 
 /** As ParameterServerStrategy, with several replicas in the threads of each worker: what leaves a worker is the sum of their gradients. */
 export class HybridStrategy extends ServedStrategy {
+  private readonly replicasPerWorker: number;
+
   /**
    * @throws ClusterConfigError for a cluster, a task or a secret that has no meaning
    * @throws ArgumentError for an option that has none
@@ -124,6 +126,13 @@ export class HybridStrategy extends ServedStrategy {
         `HybridStrategy: replicasPerWorker must be a whole number from 1 to ${THREADS_MAX}, not ${String(replicasPerWorker)}`,
       );
     super('HybridStrategy', resolver, rest, replicasPerWorker);
+    this.replicasPerWorker = replicasPerWorker;
+  }
+
+  /** As many servers as the cluster has, and a compute thread for each replica of a worker. */
+  override toRun(): RunStrategy {
+    const { serverCount: servers, numReplicasInSync: replicas, replicasPerWorker: threads } = this;
+    return { strategy: replicas === 1 ? { kind: 'parameter-server', servers } : { kind: 'hybrid', servers, threads }, replicas };
   }
 }
 

@@ -24,9 +24,7 @@ export interface Counts {
 }
 
 const DEADLINE_MS = 60_000;
-/** A run whose workers are not said takes as many at most as any fleet of several has. */
-const WORKERS_OF_RUN = 2;
-export const THREADS_MAX = 256;
+export const THREADS_MAX = LIMITS.threads;
 export const LONGEST_MS = 86_400_000;
 
 /** One replica in one compute thread. */
@@ -38,35 +36,45 @@ export class OneDeviceStrategy extends Strategy {
 
   /** One replica, on one worker. */
   override toRun(): RunStrategy {
-    return { strategy: { kind: 'parameter-server' }, replicas: 1 };
+    return { strategy: { kind: 'one-device' }, replicas: 1 };
   }
 }
 
 /** Every thread keeps a copy of the parameters; gradients are summed and applied by all threads together, each its range of chunks. */
 export class MirroredStrategy extends Strategy {
+  private readonly threads: number | undefined;
+
   constructor(options: ThreadStrategyOptions = {}) {
     const counts = countsOf(options, 'MirroredStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
     super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true }), options);
+    this.threads = options.threads;
   }
 
-  /** Workers that hold the parameters themselves: two, or one for one replica. */
+  /** One worker that holds the parameters itself. */
   override toRun(): RunStrategy {
-    const replicas = this.numReplicasInSync;
-    return { strategy: { kind: 'multi-worker-mirrored', workers: Math.min(WORKERS_OF_RUN, replicas) }, replicas };
+    return onOneWorker(this.numReplicasInSync, this.threads);
   }
 }
 
 /** The parameters have one place, where one thread sums and applies the gradients; every thread loads them from there for each step. */
 export class CentralStorageStrategy extends Strategy {
+  private readonly threads: number | undefined;
+
   constructor(options: ThreadStrategyOptions = {}) {
     const counts = countsOf(options, 'CentralStorageStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
     super(new ThreadExchange({ ...counts, updaters: 1, loadsEarly: false }), options);
+    this.threads = options.threads;
   }
 
-  /** One server holds the parameters. */
+  /** The worker of a run of kind mirrored updates the parameters in one place, from which all of its threads load them. */
   override toRun(): RunStrategy {
-    return { strategy: { kind: 'parameter-server', servers: 1 }, replicas: this.numReplicasInSync };
+    return onOneWorker(this.numReplicasInSync, this.threads);
   }
+}
+
+/** Where the number of threads was not given it is that of the cores, there as here. */
+function onOneWorker(replicas: number, threads: number | undefined): RunStrategy {
+  return { strategy: { kind: 'mirrored', ...(threads === undefined ? {} : { threads }) }, replicas };
 }
 
 export function countsOf(

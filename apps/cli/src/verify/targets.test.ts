@@ -21,7 +21,8 @@ it('a name without a topology is all that library and service have of it, withou
   ]);
   expect(targetsNamed(['local-update'], 'library')).toHaveLength(1);
   expect(() => named('mirored')).toThrow(/--strategy "mirored" is no strategy: there are one-device, mirrored/);
-  expect(() => targetsNamed(['mirrored'], 'service')).toThrow(/no strategy of the service/);
+  expect(named('mirrored', 'hybrid')).toEqual(['library mirrored', 'service mirrored', 'service hybrid']);
+  expect(() => targetsNamed(['central-storage'], 'service')).toThrow(/no strategy of the service/);
 });
 
 it('what a strategy cannot follow has a reason', async () => {
@@ -36,18 +37,20 @@ it('what a strategy cannot follow has a reason', async () => {
     return found;
   };
   const modes = ['service parameter-server:async', 'service parameter-server:ssp'];
-  expect(Object.keys(await reasons({}))).toEqual(modes);
-  expect(Object.keys(await reasons({ replicas: 3 }))).toEqual(['library local-update', ...modes, 'service local-update']);
+  const oneDevice = 'service one-device';
+  expect(Object.keys(await reasons({}))).toEqual([...modes, oneDevice]);
+  expect(Object.keys(await reasons({ replicas: 1 }))).toEqual([...modes, 'service hybrid']);
+  expect(Object.keys(await reasons({ replicas: 3 }))).toEqual(['library local-update', ...modes, oneDevice, 'service local-update']);
   const adam = await reasons({ optimizer: { class: 'Adam', config: {} } });
-  expect(Object.keys(adam)).toEqual(['library local-update', ...modes, 'service local-update']);
+  expect(Object.keys(adam)).toEqual(['library local-update', ...modes, oneDevice, 'service local-update']);
   expect(adam['service local-update']).toMatch(/steps of adam alone/);
   const lion = await reasons({ optimizer: { class: 'Lion', config: {} } });
-  expect(Object.keys(lion)).toHaveLength(8 + 3);
+  expect(Object.keys(lion)).toHaveLength(8 + 4);
   expect(lion['library mirrored']).toBe('tf.js has no lion');
   expect((await reasons({ optimizer: { class: 'SGD', config: { clipnorm: 1 } } }))['library one-device']).toMatch(/do not clip/);
 });
 
-it('a run of local updates takes one step between averages, and keeps the velocity of its replicas', async () => {
+it('a run has the strategy of its name: that of local updates takes one step between averages, and keeps the velocity of its replicas', async () => {
   const local = TARGETS.find(({ as, name }) => as === 'service' && name === 'local-update') as ServiceTarget;
   const plan = await planTraining({ ...recording, optimizer: { class: 'SGD', config: { momentum: 0.9 } } }, { servers: 1 });
   expect(strategyOfRun(local, { workers: 3, servers: 2 }, plan)).toEqual({
@@ -58,6 +61,10 @@ it('a run of local updates takes one step between averages, and keeps the veloci
     outerOptimizer: 'sgd',
     innerState: 'keep',
   });
+  const ofKind = (name: string) => strategyOfRun(targetsNamed([name], 'service')[0] as ServiceTarget, { workers: 3, servers: 2 }, plan);
+  expect(ofKind('hybrid')).toEqual({ kind: 'hybrid', servers: 2, startWorkers: 2, threads: 2 });
+  expect(ofKind('mirrored')).toEqual({ kind: 'mirrored', threads: 2 });
+  expect(ofKind('one-device')).toEqual({ kind: 'one-device' });
   const tree = targetsNamed(['multi-worker-mirrored:tree'], 'library')[0] as LibraryTarget;
   expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, 6))).toEqual([4, 3, 6]);
 });

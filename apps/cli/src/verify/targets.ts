@@ -43,9 +43,14 @@ export const TARGETS: readonly Target[] = [
   service('parameter-server:async'),
   service('parameter-server:ssp'),
   service('multi-worker-mirrored'),
+  service('hybrid'),
+  service('mirrored'),
+  service('one-device'),
   service('local-update'),
 ];
 
+/** Compute threads of a worker: enough for their gradients to be added up in it. */
+const THREADS = 2;
 /** Processes of the library's multi-worker-mirrored where nothing is said: enough for a topology to be one. */
 const PROCESSES = 4;
 const KIND = /^[^:]+/;
@@ -85,6 +90,12 @@ export function reasonAgainst(
     case 'parameter-server:ssp':
       if (recording.replicas === 1) return 'one replica updates after each step in every mode: replay it as parameter-server';
       return `the gradients of the ${recording.replicas} replicas are applied one by one, in the order in which they come; the recording adds them up first`;
+    case 'hybrid':
+      if (recording.replicas === 1) return 'one replica has nothing to be added up with: replay it as parameter-server';
+      return undefined;
+    case 'one-device':
+      if (recording.replicas > 1) return `it has one replica, and the recording ${recording.replicas}: replay it as mirrored`;
+      return undefined;
     case 'local-update':
       if (clips) return 'each replica would clip its own gradient; the recording clips their mean';
       return unservedByLocalSteps({ optimizer: spec.optimizer, globalBatch: recording.globalBatch, replicas: recording.replicas });
@@ -102,6 +113,12 @@ export function strategyOfRun(target: ServiceTarget, { workers, servers }: Sizes
   switch (target.name) {
     case 'multi-worker-mirrored':
       return { kind: 'multi-worker-mirrored', workers: startWorkers };
+    case 'hybrid':
+      return { kind: 'hybrid', servers, startWorkers, threads: Math.min(THREADS, recording.replicas) };
+    case 'mirrored':
+      return { kind: 'mirrored', threads: Math.min(THREADS, recording.replicas) };
+    case 'one-device':
+      return { kind: 'one-device' };
     case 'local-update':
       // With one step between averages, and slots that stay with their replica, a round is a step of the recording.
       return {

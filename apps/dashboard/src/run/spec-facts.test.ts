@@ -23,7 +23,8 @@ describe('the defaults of the page', () => {
   it('are those of the schema', () => {
     expect(SPEC_DEFAULTS).toEqual(specOf({}));
     for (const name of Object.keys(OPTIMIZER_DEFAULTS)) expect(OPTIMIZER_DEFAULTS[name]).toEqual(specOf({ optimizer: { name } }).optimizer);
-    for (const kind of Object.keys(STRATEGY_DEFAULTS)) expect(STRATEGY_DEFAULTS[kind]).toEqual(specOf({ strategy: { kind } }).strategy);
+    for (const kind of Object.keys(STRATEGY_DEFAULTS))
+      expect(STRATEGY_DEFAULTS[kind]).toEqual(specOf({ strategy: { kind }, replicas: kind === 'one-device' ? 1 : 4 }).strategy);
     expect(LEARNING_RATE_DEFAULTS).toEqual(learningRateSchema.parse({}));
     expect({ ...AUGMENTATION_DEFAULTS, mirror: true }).toEqual(augmentationSchema.parse({ mirror: true }));
   });

@@ -31,8 +31,10 @@ export function optimizerName(spec: unknown): string {
   return [plainText(name, 40), typeof learningRate === 'number' ? String(learningRate) : ''].filter(Boolean).join(' ');
 }
 
+const ON_WORKERS: readonly unknown[] = ['multi-worker-mirrored', 'mirrored', 'one-device'];
+
 /** Whether the run has no parameter servers: each of its workers holds a shard. */
-export const shardsOnWorkers = (spec: unknown): boolean => object(object(spec)['strategy'])['kind'] === 'multi-worker-mirrored';
+export const shardsOnWorkers = (spec: unknown): boolean => ON_WORKERS.includes(object(object(spec)['strategy'])['kind']);
 
 /** How long a round is, where it is several steps: ", 20 local steps each" */
 export function stepsText(spec: unknown): string {

@@ -1,5 +1,5 @@
 /** What a person's request changes in the rows of a run: the table of requests.ts, and whether what is asked for is possible. */
-import { LIMITS, shardCount, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { LIMITS, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { answerRequest, type RunRequest } from '../lifecycle/requests.js';
 import { serverProcesses, type StoredRun } from '../dispatch/rows.js';
 import type { RunChange, StatusMove, StoredEvent } from './moves.js';
@@ -64,8 +64,8 @@ const pause = (to: StatusMove['to'], now: Date): StatusMove =>
 
 function resume(spec: RunSpec, servers: number | undefined, begins: boolean): RequestStep {
   const { strategy } = spec;
-  if (servers !== undefined && strategy.kind === 'multi-worker-mirrored')
-    return invalid('servers', `the run has none: its ${strategy.workers} workers hold the parameters (${strategy.kind}); leave it out`);
+  if (servers !== undefined && shardHosts(strategy) === 'workers')
+    return invalid('servers', `the run has none: ${holdersInWords(strategy)} the parameters (${strategy.kind}); leave it out`);
   const isOther = servers !== undefined && servers !== shardCount(strategy);
   if (isOther && (!Number.isInteger(servers) || servers < 1 || servers > LIMITS.servers))
     return invalid('servers', `must be a whole number from 1 to ${LIMITS.servers}`);
@@ -80,6 +80,9 @@ function resume(spec: RunSpec, servers: number | undefined, begins: boolean): Re
   };
 }
 
+const holdersInWords = (strategy: RunSpec['strategy']): string =>
+  strategy.kind === 'multi-worker-mirrored' ? `its ${strategy.workers} workers hold` : 'its worker holds';
+
 function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep {
   const { replicas, strategy } = spec as RunSpec;
   if (strategy.kind === 'multi-worker-mirrored')
@@ -87,6 +90,8 @@ function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep 
       does: 'refuse',
       why: `Each of the run's ${strategy.workers} workers holds a part of its parameters (${strategy.kind}), so their number stays.`,
     };
+  if (shardHosts(strategy) === 'workers')
+    return { does: 'refuse', why: `The run is on one worker, which holds its parameters (${strategy.kind}), so it takes no other.` };
   if (!Number.isInteger(workers) || workers < 1 || workers > replicas)
     return invalid('workers', `must be from 1 to ${replicas}, the replicas of the run; to let all workers go, pause it`);
   const before = workersWanted ?? replicas;

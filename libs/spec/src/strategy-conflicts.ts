@@ -1,0 +1,202 @@
+/** What does not go together in the strategy of a run, or with it. */
+import type { z } from 'zod';
+import { isLayerwise, type OptimizerSpec } from './optimizer-spec.js';
+import type { localUpdateSchema, multiWorkerMirroredSchema, parameterServerSchema, StrategySpec } from './strategy.js';
+
+interface Conflicting {
+  readonly strategy: StrategySpec;
+  readonly gradient: {
+    readonly clipNorm?: unknown;
+    readonly clipGlobalNorm?: unknown;
+    readonly clipValue?: unknown;
+    readonly nonFinite: string;
+  };
+  readonly optimizer: OptimizerSpec;
+  readonly reduceLROnPlateau?: object | undefined;
+  readonly replicas: number;
+  readonly engine: string;
+  readonly codec?: { readonly kind: string } | undefined;
+}
+
+type Conflict = [field: string, message: string];
+
+/** Options that have no effect, or cannot be kept, with the kind and mode of the run. */
+export function strategyConflicts(spec: Conflicting): Conflict[] {
+  const { strategy, gradient } = spec;
+  const conflicts = kindConflicts(strategy, spec);
+  if (gradient.clipValue !== undefined && (gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined))
+    conflicts.push(['gradient.clipValue', 'does not go with clipNorm or clipGlobalNorm: give one of the three']);
+  return conflicts;
+}
+
+function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
+  switch (strategy.kind) {
+    case 'parameter-server':
+      return [...serverConflicts(strategy, spec), ...modeConflicts(strategy, spec)];
+    case 'multi-worker-mirrored':
+      return shardedConflicts(strategy, spec);
+    case 'auto':
+      return serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec);
+    case 'hybrid':
+      return [...serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec), ...threadConflicts(strategy, spec)];
+    case 'mirrored':
+      return [...aloneConflicts(strategy), ...threadConflicts(strategy, spec)];
+    case 'one-device':
+      return [...aloneConflicts(strategy), ...deviceConflicts(spec)];
+    case 'local-update':
+      return [...serverConflicts(strategy, spec), ...localConflicts(strategy, spec), ...elasticConflicts(strategy, spec)];
+  }
+}
+
+function shardedConflicts(
+  { workers, standby: standbys }: z.output<typeof multiWorkerMirroredSchema>,
+  { replicas }: Conflicting,
+): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (workers > replicas)
+    conflicts.push(['strategy.workers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
+  if (standbys > 0 && workers < 2)
+    conflicts.push(['strategy.standby', 'needs two workers at least, as the standby of a shard is on another worker than the shard']);
+  return conflicts;
+}
+
+function threadConflicts({ kind, threads: wanted = 1 }: Extract<StrategySpec, { threads?: unknown }>, spec: Conflicting): Conflict[] {
+  const { replicas, engine, codec } = spec;
+  const conflicts: Conflict[] = [];
+  if (wanted > replicas)
+    conflicts.push(['strategy.threads', `must not exceed replicas (${replicas}): a thread without a replica would have nothing to do`]);
+  if (kind === 'hybrid' && replicas === 1)
+    conflicts.push(['strategy.kind', 'hybrid needs two replicas at least, of which a worker adds the gradients up: take parameter-server']);
+  if (engine === 'tensorflow' || engine === 'webgpu')
+    conflicts.push([
+      'engine',
+      `${engine} does not go with ${kind}: its native code is used from one compute thread of a process; take wasm, or another strategy`,
+    ]);
+  if (codec !== undefined && codec.kind !== 'none')
+    conflicts.push([
+      'codec.kind',
+      `${codec.kind} does not go with ${kind}: a codec encodes the gradient of each replica, and here the sum of several is sent; take none, or another strategy`,
+    ]);
+  return conflicts;
+}
+
+/** Of a run that one worker holds. */
+function aloneConflicts({ kind, standby: standbys }: Extract<StrategySpec, { kind: 'mirrored' | 'one-device' }>): Conflict[] {
+  if (standbys === 0) return [];
+  return [['strategy.standby', `does not go with ${kind}: the run is on one worker, and a standby would be on another; set it to 0`]];
+}
+
+function deviceConflicts({ replicas }: Conflicting): Conflict[] {
+  if (replicas === 1) return [];
+  return [['replicas', `must be 1 with one-device, not ${replicas}: take mirrored for several replicas on one worker`]];
+}
+
+/** What does not fit the number of replicas, or each other, where servers hold the shards. */
+function serverConflicts(
+  {
+    startWorkers: wanted = 1,
+    backupReplicas: backups,
+    standby: standbys,
+  }: Pick<z.output<typeof parameterServerSchema>, 'startWorkers' | 'backupReplicas' | 'standby'>,
+  { replicas }: Conflicting,
+): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (wanted > replicas)
+    conflicts.push(['strategy.startWorkers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
+  if (standbys > 0 && backups > 0)
+    conflicts.push([
+      'strategy.standby',
+      'does not go with backupReplicas: what a lost coordinator had decided to leave out of a round is not known to its standby; set one of both to 0',
+    ]);
+  if (backups >= replicas)
+    conflicts.push(['strategy.backupReplicas', `must be below replicas (${replicas}), so that a round waits for somebody`]);
+  return conflicts;
+}
+
+function modeConflicts(strategy: z.output<typeof parameterServerSchema>, { gradient }: Conflicting): Conflict[] {
+  const { mode, stalenessScaledRate, delayCompensation } = strategy;
+  const conflicts: Conflict[] = [];
+  const needsSync = (field: string, isAsked: boolean): void => {
+    if (isAsked && mode !== 'sync') conflicts.push([field, `needs mode sync; the mode is ${mode}`]);
+  };
+  if (mode === 'sync' && stalenessScaledRate)
+    conflicts.push(['strategy.stalenessScaledRate', 'needs mode async or ssp: a synchronous update is never stale']);
+  if (mode === 'sync' && delayCompensation > 0)
+    conflicts.push(['strategy.delayCompensation', 'needs mode async or ssp: a synchronous update has no delay']);
+  needsSync('strategy.backupReplicas', strategy.backupReplicas > 0);
+  needsSync('strategy.startWorkers', strategy.startWorkers !== undefined);
+  needsSync('gradient.clipNorm', gradient.clipNorm !== undefined);
+  needsSync('gradient.clipGlobalNorm', gradient.clipGlobalNorm !== undefined);
+  return conflicts;
+}
+
+function localConflicts(
+  { outerOptimizer, outerMomentum, innerState, backupReplicas }: z.output<typeof localUpdateSchema>,
+  { gradient, optimizer, reduceLROnPlateau }: Conflicting,
+): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (outerMomentum !== undefined && (outerOptimizer === 'sgd' || outerOptimizer === 'elastic'))
+    conflicts.push(['strategy.outerMomentum', `belongs to momentum and nesterov; the outer optimizer is ${outerOptimizer}: leave it out`]);
+  if (isLayerwise(optimizer))
+    conflicts.push([
+      'optimizer.name',
+      `${optimizer.name} does not go with local-update: its steps depend on norms that the servers take of the gradient of all replicas; take another optimizer`,
+    ]);
+  if (optimizer.name === 'ftrl')
+    conflicts.push([
+      'optimizer.name',
+      'ftrl does not go with local-update: it makes weights from its sums alone, and would not begin with those of the round; take another optimizer',
+    ]);
+  if (optimizer.emaMomentum !== undefined)
+    conflicts.push([
+      'optimizer.emaMomentum',
+      'does not go with local-update: the average would be one of a replica, not of the run; leave it out',
+    ]);
+  if (reduceLROnPlateau)
+    conflicts.push([
+      'reduceLROnPlateau',
+      'does not go with local-update: workers apply the learning rate, and they do not hear what a validation has decided; give a schedule in learningRate',
+    ]);
+  if (innerState === 'keep' && backupReplicas > 0)
+    conflicts.push([
+      'strategy.innerState',
+      'keep does not go with backupReplicas: a replica that is left out of a round would begin with new slots; set it to reset',
+    ]);
+  if (innerState === 'keep' && gradient.nonFinite === 'skip')
+    conflicts.push([
+      'strategy.innerState',
+      'keep does not go with nonFinite skip: slots that have become NaN in a round that is left out would stay so; set it to reset',
+    ]);
+  return conflicts;
+}
+
+/** Replicas that keep weights of their own need all of their rounds. What they do not go with of codecs: codecConflicts. */
+function elasticConflicts(
+  { outerOptimizer, outerLearningRate, movingRate, backupReplicas }: z.output<typeof localUpdateSchema>,
+  { gradient, replicas }: Conflicting,
+): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (outerOptimizer !== 'elastic') {
+    if (movingRate !== undefined)
+      conflicts.push(['strategy.movingRate', `belongs to elastic; the outer optimizer is ${outerOptimizer}: leave it out`]);
+    return conflicts;
+  }
+  if (outerLearningRate !== undefined)
+    conflicts.push(['strategy.outerLearningRate', 'follows from movingRate with elastic, as movingRate times replicas: leave it out']);
+  if (movingRate !== undefined && movingRate * replicas > 1 + 1e-9)
+    conflicts.push([
+      'strategy.movingRate',
+      `must be at most 1 / replicas (${1 / replicas}): beyond that the servers would go farther than to the mean of the replicas`,
+    ]);
+  if (backupReplicas > 0)
+    conflicts.push([
+      'strategy.outerOptimizer',
+      'elastic does not go with backupReplicas: a replica that is left out of a round would begin again with the weights of the servers; set it to 0',
+    ]);
+  if (gradient.nonFinite === 'skip')
+    conflicts.push([
+      'strategy.outerOptimizer',
+      'elastic does not go with nonFinite skip: weights of a replica that have become NaN in a round that is left out would stay so; take fail or rollback',
+    ]);
+  return conflicts;
+}

@@ -1,0 +1,72 @@
+/** Runs that one worker holds, as real processes: there is no server, gradients and parameters take no socket, and the weights are those of the reference. */
+import { readdirSync } from 'node:fs';
+import type { RunSpecInput } from '@paceline/spec';
+import { Stack } from '@paceline/testkit';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expectComplete, idle, logged, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
+
+const ROUNDS = 16;
+const mirrored = (threads: number, more: Partial<RunSpecInput> = {}): RunSpecInput => ({
+  ...ofRounds(ROUNDS),
+  ...more,
+  strategy: { kind: 'mirrored', threads },
+});
+const oneDevice: RunSpecInput = { ...ofRounds(ROUNDS), replicas: 1, strategy: { kind: 'one-device' } };
+const withDropout = mirrored(2, { model: 'mlp-dropout' });
+
+let stack: Stack;
+beforeAll(async () => {
+  for (const input of [mirrored(3), oneDevice, withDropout]) await reference(input);
+  stack = await Stack.start({ servers: 0, workers: 1 });
+});
+afterAll(() => stack?.stop());
+
+const threadsOf = (): number => readdirSync(`/proc/${stack.workers[0]!.child.pid!}/task`).length;
+
+/** What the worker has counted between its process and others for this run: less than a message. A stranger that dials its port is sent a challenge. */
+async function expectNoTraffic(id: string): Promise<void> {
+  const told = () => logged(stack.workers[0]!, 'bytes between this process and others', id);
+  await stack.until('what the worker has sent', 10_000, () => Promise.resolve(told().length > 0));
+  for (const { sentBytes, receivedBytes } of told()) expect(Number(sentBytes) + Number(receivedBytes)).toBeLessThan(1_000);
+}
+
+test('mirrored, 2 and 3 threads; dropout and batch normalisation: the weights of the reference, and no byte on a socket', async () => {
+  for (const input of [withDropout, mirrored(3)]) {
+    const { id } = await stack.client.createRun(input);
+    const { servers, stepTasks } = await untilRound(stack, id, 1);
+    expect(servers.map(({ serverId }) => serverId)).toEqual([stack.workers[0]!.ready.id]);
+    expect(stepTasks.filter(({ state }) => state === 'HELD').map(({ seat, worker }) => [seat, worker?.id])).toEqual([
+      [0, stack.workers[0]!.ready.id],
+    ]);
+    expect(await stack.client.scaleRun(id, 2).then(() => 'scaled', String)).toMatch(/on one worker, which holds its parameters/);
+    await expectComplete(stack, id, input);
+    await expectNoTraffic(id);
+  }
+});
+
+test('one-device: one worker, one replica, one compute thread', async () => {
+  const { id } = await stack.client.createRun(oneDevice);
+  await expectComplete(stack, id, oneDevice);
+  await expectNoTraffic(id);
+});
+
+test('a pause and a cancel end all compute threads, and what is paused goes on to the same weights', async () => {
+  const long = mirrored(3, { length: { rounds: 400 } });
+  await reference(long);
+  await stack.until('an idle worker', 20_000, () => idle(stack));
+  const before = threadsOf();
+  const { id } = await stack.client.createRun(long);
+  await untilRound(stack, id, 3);
+  expect(threadsOf(), 'three compute threads with a loader each').toBeGreaterThanOrEqual(before + 6);
+  await stack.client.pauseRun(id);
+  await untilStatus(stack, id, ['PAUSED'], 30_000);
+  await stack.until('the threads to end', 20_000, () => Promise.resolve(threadsOf() <= before || threadsOf()));
+  await stack.client.resumeRun(id);
+  await expectComplete(stack, id, long, { attempts: 2 });
+  const endless = await stack.client.createRun(mirrored(2, { length: { rounds: 1_000_000 } }));
+  await untilRound(stack, endless.id, 3);
+  await stack.client.cancelRun(endless.id);
+  await untilStatus(stack, endless.id, ['CANCELLED'], 20_000);
+  await stack.until('the threads to end', 20_000, () => Promise.resolve(threadsOf() <= before || threadsOf()));
+  expect((await runOf(stack, endless.id)).result).toBeNull();
+});
