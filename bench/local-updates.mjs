@@ -246,6 +246,7 @@ async function roundsToTarget() {
 const ADAMW = /** @type {const} */ ({ name: 'adamw', learningRate: 0.001 });
 const DILOCO = /** @type {const} */ ({ kind: 'local-update', outerOptimizer: 'nesterov' });
 const SPARSE = /** @type {const} */ ({ kind: 'top-k', density: 0.02, errorFeedback: true });
+const LOCAL_30 = /** @type {const} */ ({ kind: 'local-update', localSteps: 30, innerState: 'keep' });
 /** @type {readonly { what: string, input: RunSpecInput }[]} */
 const COMPARED = [
   { what: 'dense, AdamW', input: {} },
@@ -263,6 +264,14 @@ const COMPARED = [
   {
     what: 'the same with outer sgd at rate 1',
     input: { strategy: { kind: 'local-update', localSteps: 30, innerState: 'keep' }, codec: SPARSE },
+  },
+  {
+    what: 'H 30, outer sgd at rate 1.5, top-k 2 % in two bits, error feedback',
+    input: { strategy: { ...LOCAL_30, outerLearningRate: 1.5 }, codec: { ...SPARSE, values: 'int2' } },
+  },
+  {
+    what: 'the same with parameters in int8',
+    input: { strategy: { ...LOCAL_30, outerLearningRate: 1.5 }, codec: { ...SPARSE, values: 'int2', parameters: 'int8' } },
   },
 ];
 
