@@ -13,7 +13,8 @@ import { codecOf } from './codecs.js';
 import type { Codec } from './codec.js';
 
 type Kind = CodecSpec['kind'];
-type ParameterKind = NonNullable<CodecSpec['parameters']>;
+/** Differences are a choice of the user: with them bits follow from where an attempt began. */
+type ParameterKind = Exclude<NonNullable<CodecSpec['parameters']>, `delta-${string}`>;
 
 export interface AutoCodec {
   readonly kind: Kind;
