@@ -61,7 +61,12 @@ const ALL = [
   { kind: 'sign', errorFeedback: true },
   { kind: 'top-k', density: 0.01, errorFeedback: false },
   { kind: 'top-k', density: 0.01, errorFeedback: true },
+  { kind: 'top-k', density: 0.005, errorFeedback: true },
   { kind: 'top-k', density: 0.001, errorFeedback: true },
+  { kind: 'top-k', density: 0.01, values: 'int8', errorFeedback: true },
+  { kind: 'top-k', density: 0.01, values: 'int2', errorFeedback: true },
+  { kind: 'top-k', density: 0.02, values: 'int2', errorFeedback: true },
+  { kind: 'threshold', threshold: 0.001, errorFeedback: true },
   { kind: 'random-k', density: 0.01, errorFeedback: false },
   { kind: 'random-k', density: 0.01, errorFeedback: true },
   { kind: 'dgc', density: 0.01, errorFeedback: false },
@@ -74,10 +79,12 @@ const ALL = [
   { kind: 'dgc', density: 0.002, warmupRounds: 40, errorFeedback: false },
 ];
 /** @param {CodecSpec} codec */
-const nameOf = ({ kind, density, rank, momentum, warmupRounds, clipNorm, errorFeedback, parameters }) =>
+const nameOf = ({ kind, density, threshold, values, rank, momentum, warmupRounds, clipNorm, errorFeedback, parameters }) =>
   [
     kind,
     density,
+    threshold,
+    values ? `values ${values}` : '',
     rank ? `rank ${rank}` : '',
     momentum ? `momentum ${momentum}` : '',
     warmupRounds ? `warm-up ${warmupRounds}` : '',

@@ -13,7 +13,7 @@
  * With `--check` it exits with 1 unless DiLoCo with H = 50 sends at least 40 times fewer bytes than dense at 0.3 points or less.
  */
 import { parseArgs } from 'node:util';
-import { GradientEncoder, codecKey, codecOf, parameterCodecOf } from '@paceline/codecs';
+import { GradientEncoder, codecKey, codecOf, parameterCodecOf, parameterDeltasOf } from '@paceline/codecs';
 import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
@@ -100,7 +100,8 @@ async function trained(input, target) {
   const encoder =
     codec && spec.codec && new GradientEncoder(codec, arena, chunks, seed, spec.codec, replicas, (round) => schedule.round(round).count);
   const back = parameterCodecOf(spec.codec, seed);
-  const published = back ? new Float32Array(weights) : weights;
+  const deltas = parameterDeltasOf(spec.codec, seed);
+  const published = back || deltas ? new Float32Array(weights) : weights;
   const order = new Int32Array(examples);
   const dense = vectorBytes + HEADER_BYTES * chunks.length;
   let [sent, received] = [0, 0];
@@ -112,17 +113,24 @@ async function trained(input, target) {
   const publish = (generation) => {
     for (const { index, offset, length, isEncoded } of chunks) {
       const at = param + 4 * offset;
+      const to = gradient + 4 * offset;
       received += HEADER_BYTES;
-      if (!back || !isEncoded) {
+      if (deltas && isEncoded && generation > 0) {
+        arena.f32(to, length).set(published.subarray(offset, offset + length));
+        const advanced = deltas.advance(arena, at, to, length, generation, index);
+        published.set(arena.f32(advanced?.reference ?? at, length), offset);
+        received += advanced?.difference.bytes ?? 4 * length;
+        for (const pointer of advanced ? [advanced.reference, advanced.difference.pointer] : []) arena.free(pointer);
+      } else if (back && isEncoded) {
+        const encoded = back.encode(arena, at, length, generation, index);
+        back.decode(arena, encoded.pointer, encoded.bytes, to, length, generation, index);
+        published.set(arena.f32(to, length), offset);
+        received += encoded.bytes;
+        arena.free(encoded.pointer);
+      } else {
         published.set(arena.f32(at, length), offset);
         received += 4 * length;
-        continue;
       }
-      const encoded = back.encode(arena, at, length, generation, index);
-      back.decode(arena, encoded.pointer, encoded.bytes, gradient + 4 * offset, length, generation, index);
-      published.set(arena.f32(gradient + 4 * offset, length), offset);
-      received += encoded.bytes;
-      arena.free(encoded.pointer);
     }
   };
 
@@ -246,6 +254,7 @@ async function roundsToTarget() {
 const ADAMW = /** @type {const} */ ({ name: 'adamw', learningRate: 0.001 });
 const DILOCO = /** @type {const} */ ({ kind: 'local-update', outerOptimizer: 'nesterov' });
 const SPARSE = /** @type {const} */ ({ kind: 'top-k', density: 0.02, errorFeedback: true });
+const LOCAL_30 = /** @type {const} */ ({ kind: 'local-update', localSteps: 30, innerState: 'keep' });
 /** @type {readonly { what: string, input: RunSpecInput }[]} */
 const COMPARED = [
   { what: 'dense, AdamW', input: {} },
@@ -263,6 +272,18 @@ const COMPARED = [
   {
     what: 'the same with outer sgd at rate 1',
     input: { strategy: { kind: 'local-update', localSteps: 30, innerState: 'keep' }, codec: SPARSE },
+  },
+  {
+    what: 'H 30, outer sgd at rate 1.5, top-k 2 % in two bits, error feedback',
+    input: { strategy: { ...LOCAL_30, outerLearningRate: 1.5 }, codec: { ...SPARSE, values: 'int2' } },
+  },
+  {
+    what: 'the same with parameters in int8',
+    input: { strategy: { ...LOCAL_30, outerLearningRate: 1.5 }, codec: { ...SPARSE, values: 'int2', parameters: 'int8' } },
+  },
+  {
+    what: 'the same with parameters as delta-top-k, 5 %',
+    input: { strategy: { ...LOCAL_30, outerLearningRate: 1.5 }, codec: { ...SPARSE, values: 'int2', parameters: 'delta-top-k' } },
   },
 ];
 

@@ -182,6 +182,8 @@ describe('over unix', () => {
     const codecs: NonNullable<RunSpecInput['codec']>[] = [
       { kind: 'int4', parameters: 'int8' },
       { kind: 'none', parameters: 'bf16' },
+      { kind: 'int8', parameters: 'delta-int4' },
+      { kind: 'none', parameters: 'delta-top-k', parameterDensity: 0.1 },
       { kind: 'random-k', density: 0.1, values: 'int4' },
       { kind: 'top-k', density: 0.02, errorFeedback: true },
       { kind: 'top-k', density: 0.05, values: 'int2', errorFeedback: true },

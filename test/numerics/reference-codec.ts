@@ -2,7 +2,7 @@
 import { codecKey } from '@paceline/codecs';
 import { references } from '@paceline/kernels';
 import type { Layout } from '@paceline/learning';
-import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
+import { DEFAULT_DENSITY, DEFAULT_PARAMETER_DENSITY, type CodecSpec } from '@paceline/spec';
 
 const BITS: Partial<Record<CodecSpec['kind'], number>> = { int8: 8, int4: 4, int2: 2 };
 
@@ -14,19 +14,17 @@ function halves(x: Float32Array): Float32Array {
 
 type Values = CodecSpec['values'];
 
-/** The elements that are sent, as they are decoded. 512 of them share a step, or two magnitudes. */
+/** The elements that are sent, as they are decoded. 512 of them share a step, or two magnitudes; what would not be shorter is sent as it is. */
 function asSent(x: Float32Array, values: Values, key: number): Float32Array {
-  const n = x.length;
-  const rounding = codecKey(key, 0, 0, -2);
+  const ifShorter = (bytes: Uint8Array, decode: (bytes: Uint8Array) => Float32Array): Float32Array =>
+    bytes.length < 4 * x.length ? decode(bytes) : x;
+  const whole = (bits: number): Float32Array =>
+    ifShorter(references.quantize(x, bits, codecKey(key, 0, 0, -2)), (bytes) => references.dequantize(bytes, x.length, bits));
   if (values === 'bf16') return references.fromBfloat(references.toBfloat(x));
-  const coded =
-    values === 'int8' || values === 'int4'
-      ? references.quantize(x, BITS[values]!, rounding)
-      : values === 'int2'
-        ? references.toLevels(x)
-        : undefined;
-  if (!coded || coded.length >= 4 * n) return x;
-  return values === 'int2' ? references.fromLevels(coded, n) : references.dequantize(coded, n, BITS[values as 'int8' | 'int4']!);
+  if (values === 'int8') return whole(8);
+  if (values === 'int4') return whole(4);
+  if (values === 'int2') return ifShorter(references.toLevels(x), (bytes) => references.fromLevels(bytes, x.length));
+  return x;
 }
 
 function largestOf(x: Float32Array, count: number, values: Values, key: number): Float32Array {
@@ -73,16 +71,46 @@ export class ReferenceCodec {
     return got;
   }
 
+  /** With differences: what workers have of the generation before. */
+  private held: Float32Array | undefined;
+
   /** What workers compute with: parameters as they come from the servers. */
   published(weights: Float32Array, generation: number): Float32Array {
     const { parameters = 'float32' } = this.spec;
     if (parameters === 'float32') return weights;
+    if (parameters.startsWith('delta-')) return (this.held = this.advanced(weights, generation));
     const got = weights.slice();
     for (const { index, offset, length, section } of this.chunks) {
       const part = weights.subarray(offset, offset + length);
-      if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, generation, -1, index), 1, { kind: parameters }), offset);
+      if (section === 'trainable')
+        got.set(this.chunk(part, codecKey(this.seed, generation, -1, index), 1, { kind: parameters as CodecSpec['kind'] }), offset);
     }
     return got;
+  }
+
+  private advanced(weights: Float32Array, generation: number): Float32Array {
+    const { held } = this;
+    const got = weights.slice();
+    for (const { index, offset, length, section } of held ? this.chunks : []) {
+      if (section !== 'trainable') continue;
+      const [values, base] = [weights, held!].map((vector) => vector.subarray(offset, offset + length)) as [Float32Array, Float32Array];
+      const difference = this.difference(
+        values.map((w, i) => w - base[i]!),
+        codecKey(this.seed, generation, -1, index),
+      );
+      got.set(
+        base.map((w, i) => w + difference[i]!),
+        offset,
+      );
+    }
+    return got;
+  }
+
+  private difference(x: Float32Array, key: number): Float32Array {
+    const { parameters, parameterDensity = DEFAULT_PARAMETER_DENSITY } = this.spec;
+    if (parameters === 'delta-int4') return references.dequantize(references.quantize(x, 4, key), x.length, 4);
+    if (parameters === 'delta-int2') return references.fromLevels(references.toLevels(x), x.length);
+    return largestOf(x, Math.max(1, Math.round(x.length * parameterDensity)), 'int2', key);
   }
 
   /** @param examples of a replica, on average */

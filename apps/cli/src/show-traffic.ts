@@ -28,7 +28,12 @@ export function printStrategy(picked: Run['pickedStrategy'], line: (name: string
 export function printCodec(codec: Run['codec'], line: (name: string, value: string) => void): void {
   if (!codec) return;
   const { kind, parameters, fromRound, why } = codec;
-  line('codec', kind === 'none' ? 'auto has picked none' : `auto has picked ${kind}, parameters ${parameters}, from round ${fromRound} on`);
+  line(
+    'codec',
+    kind === 'none' && parameters === 'float32'
+      ? 'auto has picked none'
+      : `auto has picked ${kind}, parameters ${parameters}, from round ${fromRound} on`,
+  );
   line('', clean(why, 1000));
 }
 

@@ -42,11 +42,16 @@ test('replicas that have to be sent one by one count, and so does the time of en
   expect(kindOf(slow, () => ({ encodeNs: 300, decodeNs: 300 }))).toBe('none');
 });
 
+test('where replicas are added up before they are sent the parameters alone may be worth a codec', () => {
+  const picked = pickCodec({ ...MLP, waitMs: 812, latencyMs: 60, replicas: 16 }, cost);
+  expect([picked.kind, picked.parameters]).toEqual(['none', 'int8']);
+});
+
 test('it says the numbers', () => {
   const { why, bytesPerSecond, roundMs, expectedMs } = pickCodec({ ...MLP, waitMs: 812, latencyMs: 60 }, cost);
   expect(why).toBe(
     'a round takes 832 ms: 20 ms step, 812 ms exchange of 1.88 MB with 60 ms latency, which is 2.50 MB/s; ' +
-      'expected of a round: none 832 ms, fp16 460 ms, int8 274 ms, int4 227 ms',
+      'expected of a round: none 832 ms, none with parameters in int8 554 ms, fp16 460 ms, int8 274 ms, int4 with parameters in int8 227 ms',
   );
   expect([Math.round(bytesPerSecond / 1e4), roundMs, Math.round(expectedMs)]).toEqual([250, 832, 227]);
 });

@@ -13,7 +13,8 @@ import { codecOf } from './codecs.js';
 import type { Codec } from './codec.js';
 
 type Kind = CodecSpec['kind'];
-type ParameterKind = NonNullable<CodecSpec['parameters']>;
+/** Differences are a choice of the user: with them bits follow from where an attempt began. */
+type ParameterKind = Exclude<NonNullable<CodecSpec['parameters']>, `delta-${string}`>;
 
 export interface AutoCodec {
   readonly kind: Kind;
@@ -23,6 +24,7 @@ export interface AutoCodec {
 /** From the safest on. */
 export const AUTO_CODECS = [
   { kind: 'none', parameters: 'float32' },
+  { kind: 'none', parameters: 'int8' },
   { kind: 'fp16', parameters: 'fp16' },
   { kind: 'int8', parameters: 'int8' },
   { kind: 'int4', parameters: 'int8' },
@@ -70,8 +72,10 @@ export function pickCodec(measured: MeasuredRounds, costOf: (kind: Kind) => Code
   const bytes = denseBytes * (nodes + 1);
   const roundMs = stepMs + waitMs;
   const expected = AUTO_CODECS.map(({ kind, parameters }) => {
-    if (kind === 'none') return roundMs;
-    const share = (denseBytes * (replicas * shareOf(kind) + shareOf(parameters))) / bytes;
+    if (kind === 'none' && parameters === 'float32') return roundMs;
+    // Only what is encoded is sent replica by replica.
+    const sent = kind === 'none' ? nodes : replicas;
+    const share = (denseBytes * (sent * shareOf(kind) + shareOf(parameters))) / bytes;
     const [up, down] = [costOf(kind), costOf(parameters)];
     // Parameters are encoded once by the servers together, and decoded by every worker.
     const ns = (denseBytes / 4) * (replicas * up.encodeNs + down.encodeNs + down.decodeNs) + (decodedBytes / 4) * up.decodeNs;
@@ -85,13 +89,15 @@ export function pickCodec(measured: MeasuredRounds, costOf: (kind: Kind) => Code
     if (savedMs >= Math.max(LEAST_MS, LEAST_SHARE * expected[best]!)) best = i;
   }
   const { kind, parameters } = AUTO_CODECS[best]!;
-  const tried = AUTO_CODECS.map((codec, i) => `${codec.kind} ${ms(expected[i]!)}`).join(', ');
+  const tried = AUTO_CODECS.map((codec, i) => `${nameOf(codec)} ${ms(expected[i]!)}`).join(', ');
   const why =
     `a round takes ${ms(roundMs)}: ${ms(stepMs)} step, ${ms(waitMs)} exchange of ${megabytes(bytes)} with ${ms(latencyMs)} latency` +
     `${bytesPerSecond > 0 ? `, which is ${megabytes(bytesPerSecond)}/s` : ''}; expected of a round: ${tried}`;
   return { kind, parameters, why, bytesPerSecond, roundMs, expectedMs: expected[best]! };
 }
 
+const nameOf = ({ kind, parameters }: AutoCodec): string =>
+  kind === parameters || parameters === 'float32' ? kind : `${kind} with parameters in ${parameters}`;
 const ms = (value: number): string => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 const megabytes = (value: number): string => `${(value / 1e6).toFixed(value < 1e7 ? 2 : 0)} MB`;
 
@@ -105,7 +111,7 @@ export function measureCodecs(arena: Arena, now: () => number): (kind: Kind) => 
   for (let i = 0; i < TRIED_FLOATS; i++) values[i] = Math.sin(i) * 1e-3;
   const [from, back] = [values.byteOffset, arena.alloc(4 * TRIED_FLOATS)];
   for (const { kind } of AUTO_CODECS) {
-    const codec = codecOf({ kind, errorFeedback: false });
+    const codec = costs.has(kind) ? undefined : codecOf({ kind, errorFeedback: false });
     if (codec) costs.set(kind, costOf(codec, arena, from, back, now));
   }
   arena.free(back);

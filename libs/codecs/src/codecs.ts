@@ -15,7 +15,7 @@
  *
  * The elements of top-k, threshold and random-k travel as float32 or, with `values`, in fewer bits (SparseLoCo, Sarfi et al. 2025): gathered.ts.
  */
-import { quantizedBytes, signBytes } from '@paceline/kernels';
+import { levelBytes, quantizedBytes, signBytes } from '@paceline/kernels';
 import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
 import { dgc } from './dgc.js';
@@ -113,6 +113,23 @@ const sign: Codec = {
   decode({ kernels }, from, _bytes, to, n) {
     if (!kernels.isSigns(from, n)) return false;
     kernels.fromSigns(from, to, n);
+    return true;
+  },
+};
+
+/** Two bits of each element, for differences of parameters: a sign, and one of two magnitudes of each 512. */
+export const levelsCodec: Codec = {
+  number: 13,
+  leavesSome: false,
+  maxBytes: levelBytes,
+  isLength: (n, bytes) => bytes === levelBytes(n),
+  encode({ kernels }, from, to, n) {
+    kernels.toLevels(from, to, n);
+    return levelBytes(n);
+  },
+  decode({ kernels }, from, _bytes, to, n) {
+    if (!kernels.isLevels(from, n)) return false;
+    kernels.fromLevels(from, to, n);
     return true;
   },
 };

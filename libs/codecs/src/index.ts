@@ -1,5 +1,6 @@
 export { AUTO_CODECS, measureCodecs, pickCodec, type MeasuredRounds } from './auto.js';
 export { codecKey, type Codec } from './codec.js';
+export { parameterDeltasOf, type ParameterDeltas } from './parameter-deltas.js';
 export { parameterCodecOf, type ParameterCodec } from './parameter-codec.js';
 export type { Shapes } from './power-sgd.js';
 export { codecOf } from './codecs.js';

@@ -19,10 +19,10 @@ export interface ParameterCodec extends Pick<Codec, 'number' | 'isLength'> {
   decode(arena: Arena, from: number, bytes: number, to: number, n: number, generation: number, chunk: number): boolean;
 }
 
-/** Undefined where parameters travel as float32. */
+/** Undefined where parameters travel as float32, or as differences (parameter-deltas.ts). */
 export function parameterCodecOf(spec: CodecSpec | undefined, seed: number): ParameterCodec | undefined {
   const kind = spec?.parameters;
-  if (kind === undefined || kind === 'float32') return undefined;
+  if (kind !== 'fp16' && kind !== 'bf16' && kind !== 'int8') return undefined;
   const codec = codecOf({ kind, errorFeedback: false })!;
   const keyOf = (generation: number, chunk: number): number => codecKey(seed, generation, PARAMETERS, chunk);
   return {

@@ -54,6 +54,8 @@ class Peer {
     readonly id: string,
     spec: RunSpec,
     shards: readonly Shard[],
+    /** What a difference is to is not there when it comes. */
+    private readonly lacksBase: (header: FrameHeader) => boolean = () => false,
   ) {
     const servers = shards.length;
     const owner = (index: number): number => shards.findIndex((_, server) => shardChunks(layout, servers, server).includes(index));
@@ -69,9 +71,11 @@ class Peer {
       onEnd: () => undefined,
     });
     for (const [server, shard] of shards.entries()) {
-      const connection = this.connection(server);
-      this.member.attach(server, connection);
-      this.links.push(shard.attach(id, connection));
+      const pulls = (message: Message): void => {
+        if (message.type === 'pull') shard.onPull(this.links[server]!, message.generation, message.chunk);
+      };
+      this.member.attach(server, { isOpen: true, sentBytes: 0, receivedBytes: 0, sendMessage: pulls } as unknown as Connection);
+      this.links.push(shard.attach(id, this.connection(server)));
     }
   }
 
@@ -101,6 +105,8 @@ class Peer {
       sendData: (fields: FrameHeader, payload: Uint8Array, flushed: () => void) => {
         const header = { ...fields, length: payload.length };
         this.frames.push(header);
+        if (header.codec !== 0 && this.lacksBase(header))
+          (this.member as unknown as { slots: { have: Set<number> }[] }).slots[(header.round - 1) & 1]!.have.delete(header.chunk);
         this.member.payloadFor(header).set(payload);
         this.member.data(header);
         flushed();
@@ -111,7 +117,13 @@ class Peer {
 }
 
 /** Plays the rounds; the gradient of each replica follows from what the first worker has decoded. */
-function play(codec: object, servers: number, from: { round: number; exact: Float32Array } | undefined = undefined, change?: CodecSwitch) {
+function play(
+  codec: object,
+  servers: number,
+  from: { round: number; exact: Float32Array } | undefined = undefined,
+  change?: CodecSwitch,
+  lacksBase?: (header: FrameHeader) => boolean,
+) {
   const spec = specOf(codec);
   const schedule = createSchedule({ examples: 400, globalBatch: 4, dropRemainder: false, length: { epochs: 1 } });
   const arenas: Arena[] = [];
@@ -142,7 +154,7 @@ function play(codec: object, servers: number, from: { round: number; exact: Floa
     const ports = { host: { frameDropped: () => undefined }, coordinator: { tell: () => undefined } };
     return createShard(job, layout, store, schedule, { ...ports, slices: undefined } as never) as Shard;
   });
-  const first = new Peer('first', spec, shards);
+  const first = new Peer('first', spec, shards, lacksBase);
   for (const shard of shards) shard.onView(1, [{ id: 'first', seat: 0, incarnation: 0, replicas: [0, 1] }]);
   const exact = (generation: number): Float32Array => {
     const whole = new Float32Array(ELEMENTS);
@@ -205,6 +217,46 @@ test.each(['int8', 'bf16', 'fp16'] as const)(
     expect(one.slotBytes).toBe(two.slotBytes);
   },
 );
+
+test.each(['delta-int4', 'delta-int2', 'delta-top-k'] as const)(
+  '%s: all workers have the same, one and two servers and late joiners; what is left out is in the next difference, and no memory is kept',
+  (parameters) => {
+    const one = play({ parameters }, 1);
+    const two = play({ parameters }, 2);
+    expect([two.seen, one.late, two.late]).toEqual([one.seen, one.seen, one.seen]);
+    // The first generation comes as it is, those after it as differences, except to who has come late.
+    expect(one.seen[0]).toEqual(one.exacts[0]);
+    const rounds = (frames: readonly FrameHeader[], codec: number) =>
+      new Set(frames.filter((frame) => frame.codec === codec && frame.chunk !== CHUNKS).map(({ round }) => round));
+    expect([rounds(two.first.frames, 0), rounds(two.first.frames, 12)]).toEqual([new Set([0]), new Set([1, 2, 3, 4])]);
+    for (const generation of [1, 2, 3]) {
+      const [exact, seen] = [one.exacts[generation]!, one.seen[generation]!];
+      const [away, moved] = [distance(exact, seen), distance(exact, one.exacts[0]!)];
+      expect(away).toBeGreaterThan(0);
+      expect(away).toBeLessThan(0.9 * moved);
+      expect(seen.slice(CHUNKS * LENGTH)).toEqual(exact.slice(CHUNKS * LENGTH));
+    }
+    expect(one.slotBytes).toBe(two.slotBytes);
+    expect(one.slotBytes).toBe(play({ parameters: 'int8' }, 1).slotBytes);
+  },
+);
+
+test('a worker that lacks what a difference is to asks for the chunk, and gets it as it is', () => {
+  const whole = play({ parameters: 'delta-int4' }, 1);
+  const torn = play({ parameters: 'delta-int4' }, 1, undefined, undefined, ({ round, chunk }) => round === 1 && chunk === 2);
+  expect(torn.seen).toEqual(whole.seen);
+  const ofChunk = torn.first.frames.filter(({ chunk }) => chunk === 2).map(({ round, codec }) => [round, codec]);
+  expect(ofChunk).toEqual([
+    [0, 0],
+    [1, 12],
+    [1, 0],
+    [2, 12],
+    [3, 12],
+    [4, 12],
+  ]);
+});
+
+const distance = (a: Float32Array, b: Float32Array): number => Math.sqrt(a.reduce((sum, x, i) => sum + (x - b[i]!) ** 2, 0));
 
 test('what was saved is counted: frames of parameters are shorter, those of state are not', () => {
   const { first } = play({ parameters: 'int8' }, 2);

@@ -1,5 +1,14 @@
 /** The codecs of a run as servers and workers are handed them: which chunk may come in which, and what it is decoded to. */
-import { AUTO_CODECS, codecKey, codecOf, parameterCodecOf, type Codec, type ParameterCodec } from '@paceline/codecs';
+import {
+  AUTO_CODECS,
+  codecKey,
+  codecOf,
+  parameterCodecOf,
+  parameterDeltasOf,
+  type Codec,
+  type ParameterCodec,
+  type ParameterDeltas,
+} from '@paceline/codecs';
 import { Region, type ChunkDecoder, type EncodedParameters, type OwnedChunk, type ParameterEncoder } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
 import type { Layout } from '@paceline/learning';
@@ -43,8 +52,22 @@ export function gradientDecoderOf({ codec: wanted, seed }: Encoded, layout: Layo
   };
 }
 
+/** What workers have of a chunk, one generation further. State travels as it is. */
+const advanceOf =
+  (deltas: ParameterDeltas, layout: Layout): NonNullable<ParameterEncoder['advance']> =>
+  (generation, { index, arena, length: n }, values, held) => {
+    if (layout.chunks[index]?.section === 'state') return undefined;
+    const advanced = deltas.advance(arena, values.pointer, held.pointer, n, generation, index);
+    if (!advanced) return undefined;
+    const { pointer, length, bytes } = advanced.difference;
+    const difference = { codec: deltas.number, region: new Region(arena, pointer, length), bytes };
+    return { difference, held: new Region(arena, advanced.reference, n) };
+  };
+
 /** Encodes the parameters of the run for its workers; undefined where they get float32. @param picked by an earlier attempt, with auto */
 export function parameterEncoderOf({ codec: wanted, seed }: Encoded, layout: Layout, picked?: CodecSwitch): ParameterEncoder | undefined {
+  const deltas = parameterDeltasOf(wanted, seed);
+  if (deltas) return { advance: advanceOf(deltas, layout) };
   const isPicked = picksCodec({ codec: wanted });
   let [codec, fromRound] = [parameterCodecOf(wanted, seed), 0];
   if (!isPicked && !codec) return undefined;
@@ -67,7 +90,10 @@ export function parameterEncoderOf({ codec: wanted, seed }: Encoded, layout: Lay
 
 /** The same at a worker: what comes is decoded in an arena of its own, one chunk of each server at a time. */
 export function parameterDecoderOf({ codec: wanted, seed }: Encoded, layout: Layout, servers: number): EncodedParameters | undefined {
-  const codecs: ReadonlyMap<number, ParameterCodec> = byNumber(kindsOf(wanted).map((kind) => parameterCodecOf(kind, seed)));
+  const deltas = parameterDeltasOf(wanted, seed);
+  const codecs: ReadonlyMap<number, Pick<ParameterCodec, 'number' | 'isLength' | 'decode'>> = byNumber(
+    kindsOf(wanted).map((kind) => deltas ?? parameterCodecOf(kind, seed)),
+  );
   const [first, ...others] = codecs.values();
   if (!first) return undefined;
   const chunkBytes = 4 * Math.max(...layout.chunks.map(({ length }) => length)) + PAGE_BYTES;
@@ -75,7 +101,9 @@ export function parameterDecoderOf({ codec: wanted, seed }: Encoded, layout: Lay
   const decoder: ChunkDecoder = {
     codec: first.number,
     others: others.map(({ number }) => number),
-    takes: takesOf(layout, new Set(codecs.keys()), picksCodec({ codec: wanted })),
+    difference: deltas?.number,
+    // A worker that lacks what a difference is to gets the chunk as it is.
+    takes: takesOf(layout, new Set(codecs.keys()), deltas !== undefined || picksCodec({ codec: wanted })),
     isLength: (n, bytes, _chunk, codec) => codecs.get(codec)!.isLength(n, bytes),
     decode: ({ round, chunk, length, codec }, payload, { arena, pointer, length: n }) =>
       codecs.get(codec)!.decode(arena, payload.pointer, length, pointer, n, round, chunk),

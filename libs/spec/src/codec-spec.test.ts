@@ -35,6 +35,13 @@ test.each([
   [{ codec: { kind: 'power-sgd', errorFeedback: true } }, /codec\.errorFeedback: is part of power-sgd/],
   [{ codec: { kind: 'power-sgd' }, strategy: { kind: 'parameter-server', mode: 'ssp' } }, /codec\.kind: power-sgd needs mode sync/],
   [{ codec: { kind: 'auto' }, strategy: { kind: 'parameter-server', mode: 'async' } }, /codec\.kind: auto needs mode sync/],
+  [
+    { codec: { parameters: 'delta-int4' }, strategy: { kind: 'parameter-server', standby: 1 } },
+    /codec\.parameters: delta-int4 does not go with standby/,
+  ],
+  [{ codec: { parameters: 'delta-int4' }, strategy: { kind: 'parameter-server', mode: 'ssp' } }, /codec\.parameters: needs mode sync/],
+  [{ codec: { parameters: 'int8', parameterDensity: 0.1 } }, /codec\.parameterDensity: belongs to parameters delta-top-k/],
+  [{ codec: { kind: 'auto', parameterDensity: 0.1 } }, /codec\.parameterDensity: is picked by auto/],
   [{ codec: { kind: 'auto' }, strategy: { kind: 'parameter-server', standby: 1 } }, /codec\.kind: auto does not go with standby/],
   [{ codec: { kind: 'auto', parameters: 'int8' } }, /codec\.parameters: is picked by auto/],
   [{ codec: { kind: 'auto', errorFeedback: true } }, /codec\.errorFeedback: does not go with auto/],

@@ -18,7 +18,8 @@ export const CODECS = [
   'auto',
 ] as const;
 /** How parameters travel from servers to workers. */
-export const PARAMETER_CODECS = ['float32', 'fp16', 'bf16', 'int8'] as const;
+export const PARAMETER_CODECS = ['float32', 'fp16', 'bf16', 'int8', 'delta-int4', 'delta-int2', 'delta-top-k'] as const;
+export const DEFAULT_PARAMETER_DENSITY = 0.05;
 /** How the elements travel that a sparse codec sends. */
 export const VALUE_KINDS = ['float32', 'bf16', 'int8', 'int4', 'int2'] as const;
 export type ValueKind = (typeof VALUE_KINDS)[number];
@@ -78,8 +79,14 @@ export const codecSchema = z.strictObject({
   parameters: z
     .enum(PARAMETER_CODECS)
     .describe(
-      'How parameters are sent to workers. fp16, bf16 and int8: servers keep them as float32, and all workers compute with the same rounded ones. Left out: float32.',
+      'How parameters are sent to workers. fp16, bf16 and int8: servers keep them as float32, and all workers compute with the same rounded ones. delta-int4, delta-int2 and delta-top-k: what workers have is brought nearer to them by an encoded difference. Left out: float32.',
     )
+    .optional(),
+  parameterDensity: z
+    .number()
+    .gt(0)
+    .max(MOST_TOP_K)
+    .describe('With parameters delta-top-k: the share of the elements whose difference is sent. Left out: 0.05.')
     .optional(),
 });
 
@@ -106,6 +113,13 @@ export function codecConflicts({
       'codec.parameters',
       `needs mode sync, where all workers have the parameters of a round in the same bytes; the mode is ${strategy.mode}: leave it out`,
     ]);
+  if (sendsDeltas({ codec }) && (strategy.standby ?? 0) > 0)
+    conflicts.push([
+      'codec.parameters',
+      `${codec.parameters} does not go with standby: a server that takes over would not know what workers have; set strategy.standby to 0, or take int8`,
+    ]);
+  if (codec.parameterDensity !== undefined && codec.parameters !== 'delta-top-k')
+    conflicts.push(['codec.parameterDensity', 'belongs to parameters delta-top-k: leave it out']);
   if (density !== undefined && kind !== 'top-k' && kind !== 'random-k' && kind !== 'dgc')
     conflicts.push(['codec.density', `belongs to top-k, random-k and dgc; the codec is ${kind}: leave it out`]);
   if (kind === 'top-k' && (density ?? 0) > MOST_TOP_K)
@@ -158,7 +172,17 @@ function autoConflicts(
       'codec.kind',
       'auto does not go with standby: a coordinator that takes over would not know what was picked; name a codec, or leave standby out',
     ]);
-  for (const option of ['density', 'threshold', 'values', 'momentum', 'warmupRounds', 'clipNorm', 'rank', 'parameters'] as const)
+  for (const option of [
+    'density',
+    'threshold',
+    'values',
+    'momentum',
+    'warmupRounds',
+    'clipNorm',
+    'rank',
+    'parameters',
+    'parameterDensity',
+  ] as const)
     if (codec[option] !== undefined) conflicts.push([`codec.${option}`, 'is picked by auto, or belongs to another codec: leave it out']);
   if (codec.errorFeedback)
     conflicts.push(['codec.errorFeedback', 'does not go with auto, which picks codecs that keep nothing: leave it out']);
@@ -208,10 +232,27 @@ export const isEncoded = ({ codec }: { readonly codec?: CodecSpec | undefined })
 export const sendsEncodedParameters = ({ codec }: { readonly codec?: CodecSpec | undefined }): boolean =>
   codec?.kind === 'auto' || (codec?.parameters !== undefined && codec.parameters !== 'float32');
 
+/** Whether workers get the differences to what they have. */
+export const sendsDeltas = ({ codec }: { readonly codec?: CodecSpec | undefined }): boolean =>
+  codec?.parameters?.startsWith('delta-') === true;
+
 /** Bits that a parameter takes at most in the encoded generation that servers keep for the workers; 0 where there is none. */
 export function encodedParameterBits({ codec }: { readonly codec?: CodecSpec | undefined }): number {
   if (!codec || !sendsEncodedParameters({ codec })) return 0;
-  return codec.parameters === 'int8' ? encodedBits({ ...codec, kind: 'int8' }) : encodedBits({ ...codec, kind: 'fp16' });
+  const bits = (kind: CodecSpec['kind'], density = 1): number => encodedBits({ kind, density, errorFeedback: false });
+  switch (codec.parameters) {
+    case 'int8':
+      return bits('int8');
+    // Beside the difference what workers have.
+    case 'delta-int4':
+      return 32 + bits('int4');
+    case 'delta-int2':
+      return 32 + bits('int2');
+    case 'delta-top-k':
+      return 32 + bits('top-k', codec.parameterDensity ?? DEFAULT_PARAMETER_DENSITY);
+    default:
+      return bits('fp16');
+  }
 }
 
 /** Bits that an element takes at most once it is encoded, of a chunk of more than a few elements. */

@@ -81,6 +81,7 @@ export {
 export {
   CODECS,
   DEFAULT_DENSITY,
+  DEFAULT_PARAMETER_DENSITY,
   DEFAULT_MOMENTUM,
   DEFAULT_RANK,
   dgcDensity,
@@ -90,6 +91,7 @@ export {
   picksCodec,
   PARAMETER_CODECS,
   VALUE_KINDS,
+  sendsDeltas,
   sendsEncodedParameters,
   type CodecSpec,
   type ValueKind,

@@ -75,6 +75,10 @@ test.each([
   ['fp16', 1, 1.01],
   ['bf16', 1, 1.01],
   ['int8', 0.5, 0.52],
+  // What workers have of two generations, and what leads there.
+  ['delta-int4', 2.2, 2.3],
+  ['delta-int2', 2.1, 2.2],
+  ['delta-top-k', 2.2, 2.3],
   ['float32', 0, 0],
 ] as const)('a server keeps two generations that are encoded for the workers: %s', (parameters, least, most) => {
   const codec = { kind: 'none', errorFeedback: false, parameters } as const;

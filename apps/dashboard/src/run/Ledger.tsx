@@ -51,7 +51,7 @@ function shares(updates: readonly number[]): string {
 function PickedCodec({ codec: { kind, parameters, fromRound, why } }: { codec: NonNullable<RunDetails['codec']> }): ReactNode {
   return (
     <>
-      {kind === 'none' ? 'auto: none' : `auto: ${kind}, parameters ${parameters}, from round ${fromRound} on`}
+      {kind === 'none' && parameters === 'float32' ? 'auto: none' : `auto: ${kind}, parameters ${parameters}, from round ${fromRound} on`}
       <span className="note">{why}</span>
     </>
   );

@@ -52,6 +52,13 @@ test('none is an event, and nothing that anybody has to be told', () => {
   expect([picking.change, events.length]).toEqual([undefined, 1]);
 });
 
+test('gradients as they are with parameters in fewer bytes are told to everybody', () => {
+  const { picking, events } = setUp({ pick: () => ({ kind: 'none', parameters: 'int8', why: 'it is', measured: MEASURED }) });
+  picking.heard('a', PACE);
+  expect(picking.committed(4, membersOf('a'))).toEqual({ kind: 'none', parameters: 'int8', fromRound: 6 });
+  expect(events).toMatchObject([{ message: 'codec auto has picked none for gradients, int8 for parameters, from round 6 on: it is' }]);
+});
+
 test('what an earlier attempt has picked holds from its round on, and nothing is measured', () => {
   const picked: CodecChoice = { ...INT8, fromRound: 20, why: '', measured: MEASURED };
   const { picking, asked, events } = setUp({ picked });

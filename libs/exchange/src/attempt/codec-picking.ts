@@ -25,6 +25,8 @@ const FEWEST_ROUNDS = 2;
 export const isEnough = ({ rounds, stepMs, waitMs }: WorkerPace): boolean =>
   rounds >= ROUNDS || (rounds >= FEWEST_ROUNDS && rounds * (stepMs + waitMs) >= MEASURED_MS);
 
+const isNone = ({ kind, parameters }: Pick<CodecChoice, 'kind' | 'parameters'>): boolean => kind === 'none' && parameters === 'float32';
+
 export class CodecPicking {
   private readonly paces = new Map<string, WorkerPace>();
   private choice: CodecChoice | undefined;
@@ -38,7 +40,7 @@ export class CodecPicking {
 
   /** For messages; undefined where gradients travel as without a codec, all the time. */
   get change(): CodecSwitch | undefined {
-    if (!this.choice || this.choice.kind === 'none') return undefined;
+    if (!this.choice || isNone(this.choice)) return undefined;
     const { kind, parameters, fromRound } = this.choice;
     return { kind, parameters, fromRound };
   }
@@ -61,7 +63,9 @@ export class CodecPicking {
     if (told.length === 0 || told.length < computing.length) return;
     this.choice = { ...this.picker!.pick(told), fromRound: round + 2 };
     const { kind, parameters, why } = this.choice;
-    const what = kind === 'none' ? 'none' : `${kind} for gradients, ${parameters} for parameters, from round ${this.choice.fromRound} on`;
+    const what = isNone(this.choice)
+      ? 'none'
+      : `${kind} for gradients, ${parameters} for parameters, from round ${this.choice.fromRound} on`;
     this.journal.append({
       kind: 'event',
       type: CODEC_PICKED,

@@ -7,11 +7,13 @@
 import { Codec } from '@paceline/protocol';
 import { releaseRegions, type Region } from '../attempt/regions.js';
 import type { PublishedChunk } from '../transfer/published.js';
+import { HeldParameters, type Advance } from './held-parameters.js';
 
 export class Generations {
   private readonly following: (Region | undefined)[];
   private best: { readonly number: number; readonly regions: readonly Region[] } = { number: -1, regions: [] };
   private made = 0;
+  private readonly held: HeldParameters | undefined;
   /** Encoded chunks of generations k and k+1, by their place, as far as somebody was to have them. */
   private encoded: [(PublishedChunk | undefined)[], (PublishedChunk | undefined)[]] = [[], []];
 
@@ -22,7 +24,10 @@ export class Generations {
     public number: number,
     /** How workers get them; left out: as they are. */
     private readonly encode?: (generation: number, place: number, values: Region) => PublishedChunk,
+    /** In place of that: workers get differences. */
+    advance?: Advance,
   ) {
+    this.held = advance && new HeldParameters(current, advance);
     this.following = current.map(() => undefined);
   }
 
@@ -47,10 +52,12 @@ export class Generations {
     return generation === this.number + 1 ? this.following[place] : generation === this.best.number ? this.best.regions[place] : undefined;
   }
 
-  /** The same as workers get it: encoded, where the run does so. Those have only k and k+1. */
-  published(generation: number, place: number): PublishedChunk | undefined {
+  /** The same as workers get it: encoded, where the run does so. Those have only k and k+1. @param base a generation of it that the worker has */
+  published(generation: number, place: number, base?: number): PublishedChunk | undefined {
     const values = this.find(generation, place);
     if (!values) return undefined;
+    const isNext = generation === this.number + 1;
+    if (this.held) return isNext || generation === this.number ? this.held.published(isNext, place, base === generation - 1) : undefined;
     if (!this.encode) return { codec: Codec.none, region: values, bytes: values.bytes.length };
     const known = generation === this.number ? this.encoded[0] : generation === this.number + 1 ? this.encoded[1] : undefined;
     return known && (known[place] ??= this.encode(generation, place, values));
@@ -59,11 +66,13 @@ export class Generations {
   setNext(place: number, region: Region): void {
     this.following[place] = region;
     this.made++;
+    this.held?.setNext(this.number + 1, place, region);
   }
 
   takeOver(): void {
     releaseRegions(this.current);
     this.current = this.following.map((region) => region!);
+    this.held?.takeOver();
     for (const old of this.encoded[0]) old?.region.release();
     this.encoded = [this.encoded[1], []];
     this.following.fill(undefined);
@@ -90,5 +99,6 @@ export class Generations {
   letGo(): void {
     for (const region of [...this.best.regions, ...this.following, ...this.current]) region?.release();
     for (const chunk of this.encoded.flat()) chunk?.region.release();
+    this.held?.letGo();
   }
 }

@@ -82,8 +82,15 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const chunk = this.chunkOf(header);
     const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
     // A chunk that is here is in use: the compute thread reads it, and a second copy may yet fail its checksum.
-    const isWanted = slot !== undefined && !slot.have.has(chunk.index);
+    const isWanted =
+      slot !== undefined && !slot.have.has(chunk.index) && (!this.isDifference(header.codec) || this.baseOf(header) !== undefined);
     return this.destination(header, chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
+  }
+
+  /** The vector of the generation before, where this chunk of it is here. */
+  private baseOf({ round, chunk }: FrameHeader): Uint8Array | undefined {
+    const slot = this.slots[(round - 1) & 1]!;
+    return slot.generation === round - 1 && slot.have.has(chunk) ? this.options.store.bytes(round - 1) : undefined;
   }
 
   private payloadOfRows(header: FrameHeader): Uint8Array {
@@ -101,7 +108,17 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (header.codec === Codec.rows) return this.receivedShorter(this.pulls.groupOf(header.chunk).server, this.pulls.data(header) ?? 0);
     const slot = this.slots[header.round & 1]!;
     if (slot.generation !== header.round) return this.table.take('parametersStale');
-    if (!this.wasKept(header, () => this.options.store.bytes(header.round))) return this.table.take('parameters');
+    const isKept = this.wasKept(
+      header,
+      () => this.options.store.bytes(header.round),
+      () => this.baseOf(header),
+    );
+    if (!isKept) {
+      this.table.take('parameters');
+      // A difference to what is not here.
+      const isMissing = this.isDifference(header.codec) && !slot.have.has(header.chunk);
+      return isMissing ? this.sendToOwner(header.chunk, { type: 'pull', generation: header.round, chunk: header.chunk }) : undefined;
+    }
     slot.have.add(header.chunk);
     const complete = this.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);

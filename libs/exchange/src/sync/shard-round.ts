@@ -6,6 +6,7 @@ import type { FrameHeader, MessageOf } from '@paceline/protocol';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import { copyOf, type ChunkScalars, type RoundDecision } from './agreement.js';
 import { Generations } from './generations.js';
+import type { Advance } from './held-parameters.js';
 import { acquireRegion, regionSum, type Region } from '../attempt/regions.js';
 import { ROUND_PLANS, type Phase } from './round-phases.js';
 import type { ChunkReduction, ShardOptions, ShardState, SHARD_ROWS } from './shard-table.js';
@@ -49,8 +50,11 @@ export class ShardRound {
   ) {
     this.plan = ROUND_PLANS[options.twoPhase ? 'two-phase' : 'streaming'];
     const { encoder, chunks } = options;
-    const encode = encoder && ((generation: number, place: number, values: Region) => encoder.encode(generation, chunks[place]!, values));
-    this.generations = new Generations(options.initial, options.firstRound ?? 0, encode);
+    const encode =
+      encoder?.encode && ((generation: number, place: number, values: Region) => encoder.encode!(generation, chunks[place]!, values));
+    const advance: Advance | undefined =
+      encoder?.advance && ((generation, place, values, held) => encoder.advance!(generation, chunks[place]!, values, held));
+    this.generations = new Generations(options.initial, options.firstRound ?? 0, encode, advance);
     this.work = new ShardWork(options.slices);
     this.leaves = new Uint32Array(options.replicas);
     this.chunks = options.chunks.map((chunk, place) => ({ ...chunk, place, tree: this.newTree(), sum: undefined }));

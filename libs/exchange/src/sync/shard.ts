@@ -82,7 +82,8 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const outlet = new ParameterOutlet<RoundChunk>({
       connection,
       numbers: () => this.numbers(),
-      find: (generation, { place }) => generations.published(generation, place),
+      find: (generation, { place }, base) => generations.published(generation, place, base),
+      sendsDifferences: this.options.encoder?.advance !== undefined,
       windowBytes: this.options.parameterWindowBytes,
     });
     const link = this.admit(
@@ -171,7 +172,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const outlet = this.links.get(link)?.outlet;
     const region = this.present.generations.find(generation, pulled.place);
     // What is not there comes with the next generation, or never: nothing else is remembered for a member.
-    if (outlet) return region || generation === this.round + 1 ? outlet.offer(generation, pulled) : undefined;
+    if (outlet) return region || generation === this.round + 1 ? outlet.offer(generation, pulled, true) : undefined;
     // The coordinator, which collects the weights a few at a time.
     if (region) this.sendTo(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, pulled, region.retain());
   }

@@ -27,6 +27,8 @@ export interface ChunkDecoder {
   readonly codec: number;
   /** Others that may come, where the run picks its codec itself. */
   readonly others?: readonly number[];
+  /** Chunks in this codec are differences to the generation before. */
+  readonly difference?: number | undefined;
   /** Whether the chunk of this index may come in this codec: state comes as it is, and the others only where their codec leaves some as they are. */
   takes(chunk: number, codec: number): boolean;
   /** Whether a chunk of n float32 elements can take so many bytes. @param chunk its index */

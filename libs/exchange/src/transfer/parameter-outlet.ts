@@ -16,7 +16,8 @@ const WINDOW_BYTES = 8 << 20;
 /** More than any layout has. */
 const MOST_CHUNKS = 2 ** 21;
 /** A number, since one is made of each chunk for each peer. */
-const keyOf = (generation: number, chunk: OwnedChunk): number => generation * MOST_CHUNKS + chunk.index;
+const keyOf = (generation: number, chunk: OwnedChunk, isBase: boolean): number =>
+  (generation * MOST_CHUNKS + chunk.index) * 2 + (isBase ? 1 : 0);
 
 interface Owed<C> {
   readonly generation: number;
@@ -26,8 +27,10 @@ interface Owed<C> {
 export interface OutletOptions<C> {
   readonly connection: Connection;
   numbers(): FrameNumbers;
-  /** A chunk of a generation, where it is there. */
-  find(generation: number, chunk: C): PublishedChunk | undefined;
+  /** A chunk of a generation, where it is there. @param base the generation of it that was sent last */
+  find(generation: number, chunk: C, base: number | undefined): PublishedChunk | undefined;
+  /** What is sent may be the difference to what was sent before, which the peer may lack. */
+  readonly sendsDifferences?: boolean | undefined;
   /** Bytes in the queue of the connection; one chunk is always sent. */
   readonly windowBytes?: number | undefined;
 }
@@ -37,14 +40,21 @@ export class ParameterOutlet<C extends OwnedChunk> {
   /** In the queue of the connection. */
   private readonly leaving = new Set<number>();
   private leavingBytes = 0;
+  /** Of each chunk, by its index: the generation that was sent last. */
+  private readonly sent = new Map<number, number>();
   private isPumping = false;
   private isOver = false;
 
   constructor(private readonly options: OutletOptions<C>) {}
 
-  /** The peer is to have this chunk. One that is on its way, or owed, is not sent twice. */
-  offer(generation: number, chunk: C): void {
-    const key = keyOf(generation, chunk);
+  /**
+   * The peer is to have this chunk. One that is on its way, or owed, is not sent twice.
+   * @param isAsked it has asked for it: where differences are sent, it lacks what they are to, and gets the chunk as it is
+   */
+  offer(generation: number, chunk: C, isAsked = false): void {
+    const isBase = isAsked && this.options.sendsDifferences === true;
+    if (isBase) this.sent.delete(chunk.index);
+    const key = keyOf(generation, chunk, isBase);
     if (this.isOver || this.leaving.has(key) || this.owed.has(key)) return;
     this.owed.set(key, { generation, chunk });
     this.pump();
@@ -61,12 +71,13 @@ export class ParameterOutlet<C extends OwnedChunk> {
     this.isPumping = true;
     const { connection, windowBytes = WINDOW_BYTES } = this.options;
     for (const [key, { generation, chunk }] of this.owed) {
-      const found = this.options.find(generation, chunk);
+      const found = this.options.find(generation, chunk, this.sent.get(chunk.index));
       const bytes = found?.bytes ?? 0;
       if (this.leavingBytes > 0 && this.leavingBytes + bytes > windowBytes) break;
       this.owed.delete(key);
       if (!found) continue;
       found.region.retain();
+      this.sent.set(chunk.index, generation);
       this.leaving.add(key);
       this.leavingBytes += bytes;
       const vector = { type: FrameType.parameters, round: generation, lo: 0, hi: 0 };

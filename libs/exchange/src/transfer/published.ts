@@ -11,10 +11,21 @@ export interface PublishedChunk {
   readonly bytes: number;
 }
 
+/** A difference, and what workers have then. Both regions are the caller's. */
+export interface Advanced {
+  readonly difference: PublishedChunk;
+  readonly held: Region;
+}
+
 /** How a run publishes its parameters, where it does not as float32. */
 export interface ParameterEncoder {
   /** With `codec: auto`: what the coordinator has picked. */
   picked?(change: CodecSwitch): void;
   /** A function of generation, chunk and values alone: a standby, and a server that has restarted, publish the same. The region is the caller's. */
-  encode(generation: number, chunk: OwnedChunk, values: Region): PublishedChunk;
+  encode?(generation: number, chunk: OwnedChunk, values: Region): PublishedChunk;
+  /**
+   * In place of `encode`, where workers get differences to the generation before.
+   * @param held what workers have of it. @returns what leads from there to what they have next; undefined: that are the values
+   */
+  advance?(generation: number, chunk: OwnedChunk, values: Region, held: Region): Advanced | undefined;
 }

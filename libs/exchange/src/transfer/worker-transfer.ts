@@ -7,7 +7,7 @@
  */
 import { Codec, FrameType, HEADER_BYTES, type FrameHeader, type Members, type Message, type WorkerPace } from '@paceline/protocol';
 import type { Connection, FrameNumbers, MessagePlace } from '../connection.js';
-import { bytesOf } from '../attempt/regions.js';
+import { bytesOf, type Region } from '../attempt/regions.js';
 import { ServerTerms } from '../attempt/server-terms.js';
 import { IdleDetector } from '../attempt/stall.js';
 import { RegionReceiver, checkChunk, scratchOf, sendChunk, type EncodedParameters, type VectorName } from './chunk-frames.js';
@@ -138,6 +138,11 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     this.connections[server]?.sendMessage(message, this.numbers(), place);
   }
 
+  /** To the server that owns the chunk. */
+  protected sendToOwner(chunk: number, message: Message): void {
+    this.send(this.byIndex.get(chunk)!.server, message);
+  }
+
   protected connectionTo(server: number): Connection | undefined {
     return this.connections[server];
   }
@@ -201,18 +206,26 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   /**
    * What `destination` has decided about the payload that is whole now: true when it lies in its place.
    * @param vector of its generation
+   * @param base of the generation before, for a difference; undefined: it is not there any more
    * @throws ProtocolError BAD_PAYLOAD
    */
-  protected wasKept({ chunk: index, codec, length }: FrameHeader, vector: () => Uint8Array): boolean {
+  protected wasKept({ chunk: index, codec, length }: FrameHeader, vector: () => Uint8Array, base?: () => Uint8Array | undefined): boolean {
     const chunk = this.byIndex.get(index)!;
     if (codec !== Codec.none) this.traffic.received(this.connections[chunk.server], bytesOf(chunk.length) - length);
     if (this.isKept[chunk.server] !== true) return false;
     if (codec === Codec.none) return true;
     const region = this.receivers[chunk.server]!.received();
     if (!region) return false;
-    partOf(vector(), chunk).set(region.bytes);
+    const held = this.isDifference(codec) ? base?.() : undefined;
+    const isThere = held !== undefined || !this.isDifference(codec);
+    if (held) addTo(region, partOf(held, chunk));
+    if (isThere) partOf(vector(), chunk).set(region.bytes);
     region.release();
-    return true;
+    return isThere;
+  }
+
+  protected isDifference(codec: number): boolean {
+    return codec !== Codec.none && codec === this.options.parameters?.decoder.difference;
   }
 
   /** To the server that owns the chunk, where it is connected. */
@@ -221,4 +234,10 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     if (!connection?.isOpen) return;
     this.traffic.sent(connection, gradient.send(connection, this.numbers(), chunk, isAsked));
   }
+}
+
+/** Adds float32 elements, as the server has added them. */
+function addTo({ floats }: Region, base: Uint8Array): void {
+  const values = new Float32Array(base.buffer, base.byteOffset, floats.length);
+  for (let i = 0; i < floats.length; i++) floats[i]! += values[i]!;
 }

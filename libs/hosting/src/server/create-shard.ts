@@ -21,6 +21,7 @@ import {
   picksCodec,
   restsWithoutGradient,
   roundPlan,
+  sendsDeltas,
   sendsEncodedParameters,
   type RunSpec,
 } from '@paceline/spec';
@@ -51,9 +52,11 @@ export function windowOf(spec: RunSpec, layout: Layout, owned: readonly number[]
 export function copiesInFlight({ replicas, strategy, earlyStopping, codec }: RunSpec): number {
   // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
   if (strategy.mode !== 'sync') return replicas * (strategy.delayCompensation > 0 || strategy.standby > 0 ? 2 : 1) + 2;
-  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation. Two encoded generations have at most the bytes of one.
+  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation. Two encoded generations have at most the bytes of one; with differences there is beside them what workers have of two.
   return (
-    (backupReplicasOf(strategy) > 0 ? replicas : 1) + (earlyStopping?.restoreBest ? 1 : 0) + (sendsEncodedParameters({ codec }) ? 1 : 0)
+    (backupReplicasOf(strategy) > 0 ? replicas : 1) +
+    (earlyStopping?.restoreBest ? 1 : 0) +
+    (sendsDeltas({ codec }) ? 3 : sendsEncodedParameters({ codec }) ? 1 : 0)
   );
 }
 

@@ -1,0 +1,175 @@
+/**
+ * bench time-to-accuracy: MNIST over a slow link, from the first round to a test accuracy: dense beside codecs, local updates and codec auto
+ *
+ * Real processes: one server, `--workers` with a replica each, and between them `--link`. A run has equal bits with a link and without one, so the round
+ * that reaches `--target` percent of the test split is found first, without the link (with `auto`, whose codec follows from the link, with it), by a
+ * validation every `--every` rounds; with local updates as often in steps. Then the same run goes that far over the link, without validations. `seconds`
+ * is the time from its first round to the commit of its last one, the median of `--repetitions`; `timesFaster` compares it with dense. Megabytes are
+ * those on the sockets of all workers, both ways, headers and control messages included. `ofBest` is the time beside that of the fastest row.
+ * With `--check` it exits with 1 unless the fastest is `8` times as fast as dense, and auto within 1.2 of it. `--only` picks rows by what they are called.
+ */
+import { parseArgs } from 'node:util';
+import { DataPlane } from '@paceline/testkit';
+import { median } from './median.mjs';
+import { linkOf } from './slow-link.mjs';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    check: { type: 'boolean', default: false },
+    model: { type: 'string', default: 'cnn' },
+    link: { type: 'string', default: '20mbit,30ms' },
+    target: { type: 'string', default: '97' },
+    workers: { type: 'string', default: '2' },
+    batch: { type: 'string', default: '256' },
+    rate: { type: 'string', default: '0.05' },
+    steps: { type: 'string', default: '10' },
+    every: { type: 'string', default: '10' },
+    'most-rounds': { type: 'string', default: '700' },
+    repetitions: { type: 'string', default: '1' },
+    only: { type: 'string' },
+  },
+});
+const [target, workers, globalBatch, learningRate, localSteps, every] = /** @type {[number, number, number, number, number, number]} */ (
+  [flags.target, flags.workers, flags.batch, flags.rate, flags.steps, flags.every].map(Number)
+);
+const mostRounds = Number(flags['most-rounds']);
+const DEADLINE_MS = 1_800_000;
+const BAR = { timesFaster: 8, ofBest: 1.2 };
+linkOf(flags.link); // says what is wrong with it
+
+/** @typedef {import('@paceline/spec').RunSpecInput} RunSpecInput */
+const SERVERS = /** @type {const} */ ({ kind: 'parameter-server', servers: 1, startWorkers: workers });
+const LOCAL = /** @type {const} */ ({ kind: 'local-update', servers: 1, startWorkers: workers, localSteps, innerState: 'keep' });
+const MOMENTUM = /** @type {const} */ ({ name: 'momentum', learningRate, momentum: 0.9 });
+const SPARSE = /** @type {const} */ ({ kind: 'top-k', density: 0.02, values: 'int2', errorFeedback: true });
+
+/** @type {readonly { what: string, input: RunSpecInput }[]} */
+const ALL = [
+  { what: 'dense', input: { strategy: SERVERS } },
+  { what: 'int8, parameters int8', input: { strategy: SERVERS, codec: { kind: 'int8', parameters: 'int8' } } },
+  {
+    what: 'top-k 2 % in two bits, parameters int8',
+    input: { strategy: SERVERS, codec: { ...SPARSE, parameters: 'int8' } },
+  },
+  {
+    what: 'dgc 1 %, parameters int8',
+    input: {
+      strategy: SERVERS,
+      optimizer: { name: 'sgd', learningRate },
+      codec: { kind: 'dgc', density: 0.01, warmupRounds: 40, parameters: 'int8' },
+    },
+  },
+  { what: 'local updates', input: { strategy: LOCAL } },
+  { what: 'local updates, int8, parameters int8', input: { strategy: LOCAL, codec: { kind: 'int8', parameters: 'int8' } } },
+  {
+    what: 'local updates, top-k 2 % in two bits, parameters int8',
+    input: { strategy: { ...LOCAL, outerLearningRate: 1.5 }, codec: { ...SPARSE, parameters: 'int8' } },
+  },
+  { what: 'auto', input: { strategy: SERVERS, codec: { kind: 'auto' } } },
+  { what: 'local updates, auto', input: { strategy: LOCAL, codec: { kind: 'auto' } } },
+];
+const wanted = flags.only?.split(';');
+const RUNS = wanted ? ALL.filter(({ what }) => wanted.includes(what)) : ALL;
+
+/** @param {RunSpecInput} input @returns {RunSpecInput} */
+const specOf = (input) => ({
+  model: flags.model === 'mlp' ? 'mlp' : 'cnn',
+  globalBatch,
+  replicas: workers,
+  optimizer: MOMENTUM,
+  checkpoint: { final: false, everySeconds: 0 },
+  seed: 1,
+  ...input,
+});
+
+const stepsOf = (/** @type {RunSpecInput} */ { strategy }) => (strategy?.kind === 'local-update' ? localSteps : 1);
+
+/**
+ * The rounds that it takes to the target.
+ * @param {DataPlane} plane
+ * @param {RunSpecInput} input
+ */
+async function roundsTo(plane, input) {
+  const steps = stepsOf(input);
+  const run = await plane.train(
+    specOf({
+      ...input,
+      length: { rounds: Math.ceil(mostRounds / steps) },
+      validation: { everyRounds: Math.max(1, Math.round(every / steps)) },
+      ...(input.codec?.kind === 'auto' ? { link: flags.link } : {}),
+    }),
+  );
+  const reached = () => run.entries.find((entry) => entry.kind === 'metric' && (entry.validation?.values['accuracy'] ?? 0) >= target / 100);
+  const isOver = () => run.entries.some(({ kind, ...entry }) => kind === 'event' && 'type' in entry && /^run\.f/.test(entry.type));
+  await plane.until(run, `${target} %`, DEADLINE_MS, () => reached() ?? isOver());
+  const entry = reached();
+  if (!isOver()) {
+    await plane.control(run, 'action', 'cancel');
+    await plane.ended(run, 60_000);
+  }
+  return entry?.kind === 'metric'
+    ? { rounds: entry.round + 1, isReached: true }
+    : { rounds: Math.ceil(mostRounds / steps), isReached: false };
+}
+
+/**
+ * @param {DataPlane} plane
+ * @param {RunSpecInput} input
+ * @param {number} rounds
+ */
+async function timed(plane, input, rounds) {
+  const run = await plane.train(specOf({ ...input, length: { rounds }, link: flags.link }));
+  await plane.finished(run, DEADLINE_MS);
+  const metrics = run.entries.flatMap((entry) => (entry.kind === 'metric' ? [entry] : []));
+  const [first, last] = [metrics[0], metrics.at(-1)];
+  if (!first || !last) throw new Error('the run has told no round');
+  const picked = run.entries.find((entry) => entry.kind === 'event' && entry.type === 'codec.picked');
+  const { traffic } = run.state ?? {};
+  return {
+    seconds: (last.atMs - first.atMs + first.roundMs) / 1000,
+    megabytes: ((traffic?.toServersBytes ?? NaN) + (traffic?.toWorkersBytes ?? NaN)) / 1e6,
+    picked: picked?.kind === 'event' ? picked.message.slice(0, picked.message.indexOf(':')) : undefined,
+  };
+}
+
+/** @param {number} value */
+const rounded = (value) => Number(value.toFixed(2));
+const plane = await DataPlane.start({ servers: 1, workers });
+const rows = [];
+try {
+  for (const { what, input } of RUNS) {
+    const { rounds, isReached } = await roundsTo(plane, input);
+    process.stderr.write(`${what}: ${isReached ? '' : 'not '}reached after ${rounds} rounds\n`);
+    const times = [];
+    for (let i = 0; i < Number(flags.repetitions); i++) times.push(await timed(plane, input, rounds));
+    const seconds = median(times.map((each) => each.seconds));
+    const picked = times.at(-1)?.picked;
+    process.stderr.write(`${what}: ${seconds.toFixed(1)} s${picked ? `, ${picked}` : ''}\n`);
+    rows.push({
+      what,
+      isReached,
+      rounds,
+      steps: rounds * stepsOf(input),
+      seconds: rounded(seconds),
+      millisecondsOfRound: Math.round((1000 * seconds) / rounds),
+      megabytes: rounded(median(times.map(({ megabytes }) => megabytes))),
+      ...(picked ? { picked } : {}),
+    });
+  }
+} finally {
+  await plane.stop();
+}
+const dense = rows.find(({ what }) => what === 'dense')?.seconds ?? NaN;
+const best = Math.min(...rows.filter(({ isReached }) => isReached).map(({ seconds }) => seconds));
+const compared = rows.map((row) => Object.assign(row, { timesFaster: rounded(dense / row.seconds), ofBest: rounded(row.seconds / best) }));
+if (flags.json) console.log(JSON.stringify({ bench: 'time-to-accuracy', rows: compared }));
+else console.table(compared);
+if (flags.check) {
+  const auto = Math.min(...compared.filter(({ what }) => what.endsWith('auto')).map(({ ofBest }) => ofBest));
+  const isMet = dense / best >= BAR.timesFaster && auto <= BAR.ofBest;
+  console.error(
+    `the fastest is ${rounded(dense / best)} times as fast as dense (bar ${BAR.timesFaster}), auto takes ${auto} of its time (bar ${BAR.ofBest})`,
+  );
+  if (!isMet) process.exitCode = 1;
+}
