@@ -126,7 +126,7 @@ export const PARTS = [
     name: 'seeds',
     holds: 'the sweeps of the simulator, with many seeds, a million frames and a million encoded chunks with mistakes; only when it is named',
     tests: UNIT,
-    files: ['libs/testkit/src/simulator/', 'libs/hosting/src/server/fuzz-frames', 'libs/codecs/src/mutated'],
+    files: ['libs/testkit/src/simulator/', 'libs/hosting/src/server/fuzz-frames', 'libs/codecs/src/mutated', 'libs/exchange/src/transfer/rows'],
     env: MANY,
     deadlineMs: 3600 * SECOND_MS,
     onlyByName: true,

@@ -69,7 +69,7 @@ function expectLedger(run: RunView, rounds: number, examples: number): void {
 }
 
 /** Slows the workers down, so that a fault finds a run of few rounds that still trains. */
-const slowed = (plane: DataPlane) => pace(() => plane.workers.map(({ child }) => child.pid!), 0.1);
+const slowed = (plane: DataPlane, share = 0.1) => pace(() => plane.workers.map(({ child }) => child.pid!), share);
 
 /** All codecs that keep nothing of a replica: a run has equal bits with them wherever its replicas are computed. auto is none of its own. */
 const KEEPS_NOTHING = CODECS.filter((kind) => kind !== 'none' && kind !== 'auto' && !keepsRest({ kind, errorFeedback: false }));
@@ -82,7 +82,7 @@ const CODEC_OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
 /** A run of which a worker was killed in the middle: it is gone from the fleet. */
 async function killedIn(plane: DataPlane, input: RunSpecInput): Promise<RunView> {
   const run = await plane.train({ ...input, length: { rounds: MOST_ROUNDS } });
-  const slow = slowed(plane);
+  const slow = slowed(plane, 0.03);
   try {
     await plane.until(run, 'round 1', 60_000, () => (run.state?.round ?? 0) >= 1);
     const [victim] = plane.workers.splice(1, 1);
@@ -94,7 +94,7 @@ async function killedIn(plane: DataPlane, input: RunSpecInput): Promise<RunView>
   return run;
 }
 /** Enough for the loss of a worker to be in the middle of them. */
-const MOST_ROUNDS = 30;
+const MOST_ROUNDS = 20;
 
 describe('over unix', () => {
   let plane: DataPlane;
