@@ -42,7 +42,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   refused: { type: 'refused', code: 'SEAT_TAKEN', message: 'seat 3' },
   view: { type: 'view', view: 2, term: 1, round: 7, members },
   commit: { type: 'commit', round: 7, view: 2, term: 1, members, checkpoint: true },
-  contribution: { type: 'contribution', round: 7, replica: 1, examples: 32, sums: [12.5, 30], lost: 'absent' },
+  contribution: { type: 'contribution', round: 7, replica: 1, examples: 32, sums: [12.5, 30] },
   reduced: { type: 'reduced', round: 7 },
   replicated: { type: 'replicated', round: 7, chunk: 2 },
   'standby-link': { type: 'standby-link', up: true, id: 'ps-2', why: 'it follows' },
