@@ -131,6 +131,7 @@ export const PARTS = [
       'libs/testkit/src/simulator/',
       'libs/hosting/src/server/fuzz-frames',
       'libs/codecs/src/mutated',
+      'libs/exchange/src/transfer/rows',
       'libs/collectives/src/group-deaths.test.ts',
     ],
     env: MANY,

@@ -69,9 +69,9 @@ function expectLedger(run: RunView, rounds: number, examples: number): void {
 }
 
 /** Slows the workers down as soon as one has a seat, and so before the first round: a fault then finds a run of few rounds that still trains. */
-async function slowed(plane: DataPlane, run: RunView) {
+async function slowed(plane: DataPlane, run: RunView, share = 0.1) {
   await plane.until(run, 'a worker', 60_000, () => (run.state?.seats.length ?? 0) >= 1);
-  return pace(() => plane.workers.map(({ child }) => child.pid!), 0.1);
+  return pace(() => plane.workers.map(({ child }) => child.pid!), share);
 }
 
 /** All codecs that keep nothing of a replica: a run has equal bits with them wherever its replicas are computed. auto is none of its own. */
@@ -85,7 +85,7 @@ const CODEC_OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
 /** A run of which a worker was killed in the middle: it is gone from the fleet. */
 async function killedIn(plane: DataPlane, input: RunSpecInput): Promise<RunView> {
   const run = await plane.train({ ...input, length: { rounds: MOST_ROUNDS } });
-  const slow = await slowed(plane, run);
+  const slow = await slowed(plane, run, 0.03);
   try {
     await plane.until(run, 'round 1', 60_000, () => (run.state?.round ?? 0) >= 1);
     const [victim] = plane.workers.splice(1, 1);
@@ -97,7 +97,7 @@ async function killedIn(plane: DataPlane, input: RunSpecInput): Promise<RunView>
   return run;
 }
 /** Enough for the loss of a worker to be in the middle of them. */
-const MOST_ROUNDS = 30;
+const MOST_ROUNDS = 20;
 
 describe('over unix', () => {
   let plane: DataPlane;

@@ -5,7 +5,8 @@
  *   message ──> line ── rows are here, or nobody wants it any more ──> done
  *                 └── rows are missing: asked for, once
  *
- * When a step is done, the rows of the next one are asked for: servers answer as soon as they have made them.
+ * While a step waits for its rows, the loader reads the batch after it, so the rows of that one are asked for before the step is computed; where it was not
+ * read by then, when the step is done. Servers answer as soon as they have made them.
  */
 import type { Batch, Engine } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
@@ -89,7 +90,10 @@ export class SparseWork {
     return {
       isReady: () => {
         if (outputs.isObsolete(round)) return true;
-        ids ??= this.idsOf(round, replicas);
+        if (!ids) {
+          ids = this.idsOf(round, replicas);
+          loader.prefetch(round + 1, replicas);
+        }
         all ??= tables.union([...ids.values()]);
         return tables.has(round, all);
       },
@@ -100,19 +104,22 @@ export class SparseWork {
         loader.forget(round);
         tables.forgetBelow(round);
         loader.prefetch(round + 1, replicas);
+        const isAsked = this.askAhead(round + 1, replicas);
         run(round, replicas);
-        loader.prefetch(round + 1, replicas);
+        if (isAsked) return;
+        loader.prefetch(round + 1, replicas); // what had no free slot
         this.askAhead(round + 1, replicas);
       },
     };
   }
 
-  /** A batch that the loader has not read yet is not waited for: its rows are asked for when its turn has come. */
-  private askAhead(round: number, replicas: readonly number[]): void {
+  /** A batch that the loader has not read yet is not waited for: its rows are asked for when its turn has come. @returns false then */
+  private askAhead(round: number, replicas: readonly number[]): boolean {
     const { loader, tables } = this.options;
-    if (round >= loader.plan.totalRounds) return;
+    if (round >= loader.plan.totalRounds) return true;
     const areRead = replicas.every((replica) => loader.plan.count(round, replica) === 0 || loader.isReady(round, replica));
     if (areRead) tables.has(round, tables.union([...this.idsOf(round, replicas).values()]));
+    return areRead;
   }
 
   private idsOf(round: number, replicas: readonly number[]): Map<number, Ids> {

@@ -6,6 +6,8 @@ import { CODECS, VALUE_KINDS, type CodecSpec } from '@paceline/spec';
 import { codecKey } from './codec.js';
 import { codecOf } from './codecs.js';
 
+/** `Codec.rows` of libs/protocol. */
+const ROWS = 255;
 const MAX = 1500;
 const GUARD_BYTES = 64;
 const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
@@ -67,6 +69,8 @@ function through(codec: (typeof named)[0]['codec'], n: number, key: number): { b
 test('every codec has a number of its own, and 0 is the chunk as it is', () => {
   const numbers = new Set(KINDS.map((kind) => codecOf({ kind, threshold: 1, errorFeedback: false })?.number ?? 0));
   expect([numbers.size, numbers.has(0), codecOf(undefined)]).toEqual([KINDS.length, true, undefined]);
+  // Frames of rows have another bound than chunks: no codec may be taken for them.
+  expect(Math.max(...numbers)).toBeLessThan(ROWS);
 });
 
 describe.each(named)('$name', ({ codec, spec }) => {

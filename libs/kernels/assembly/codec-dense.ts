@@ -32,6 +32,30 @@ function fromHalf4(h: v128): v128 {
 
 export function toHalf(src: usize, dst: usize, n: u32, factor: f32): void {
   const by = f32x4.splat(factor);
+  while (n >= 8) {
+    const a = f32x4.mul(v128.load(src), by);
+    const b = f32x4.mul(v128.load(src, 16), by);
+    // The upper half of each float32: sign, exponent and seven digits; and the lower one.
+    const upper = i8x16.shuffle(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+    const lower = i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
+    const magnitude = v128.and(upper, i16x8.splat(0x7fff));
+    const isZero = i16x8.eq(magnitude, i16x8.splat(0));
+    // From 2^-14 up to 2^16, or below 2^-126, which is 0. Upper halves are positive as whole numbers of 16 bits.
+    const isPlain = v128.and(i16x8.gt_s(magnitude, i16x8.splat(0x387f)), i16x8.gt_s(i16x8.splat(0x4780), magnitude));
+    if (!i16x8.all_true(v128.or(isPlain, isZero))) {
+      const first = half4(a);
+      v128.store(dst, i16x8.narrow_i32x4_u(first, half4(b)));
+    } else {
+      const bits = v128.or(i16x8.shl(i16x8.sub(magnitude, i16x8.splat(0x3800)), 3), i16x8.shr_u(lower, 13));
+      // To nearest even: up, where what is cut off and the last bit are more than half of it.
+      const cut = i16x8.add(v128.and(lower, i16x8.splat(0x1fff)), v128.and(bits, i16x8.splat(1)));
+      const rounded = i16x8.sub(bits, i16x8.gt_s(cut, i16x8.splat(0x1000)));
+      v128.store(dst, v128.or(v128.andnot(rounded, isZero), v128.and(upper, i16x8.splat(-32768))));
+    }
+    src += 32;
+    dst += 16;
+    n -= 8;
+  }
   while (n) {
     const bits = half4(f32x4.mul(n < 4 ? few(src, n) : v128.load(src), by));
     const halves = i16x8.narrow_i32x4_u(bits, bits);
@@ -59,14 +83,27 @@ function storeFew(dst: usize, halves: v128, n: u32): void {
 
 export function fromHalf(src: usize, dst: usize, n: u32, factor: f32): void {
   const by = f32x4.splat(factor);
-  let fours = <usize>n >> 2;
-  while (fours) {
-    v128.store(dst, f32x4.mul(fromHalf4(v128.load_ext<u16>(src)), by));
-    src += 8;
-    dst += 16;
-    fours--;
+  // With the exponent of half precision in place of that of float32; both factors are powers of two, so one product is the same as two.
+  const both = factor * reinterpret<f32>(0x77800000);
+  const isOne = abs(both) < Infinity && abs(both) >= <f32>1.17549435e-38;
+  const byBoth = f32x4.splat(both);
+  const infinite = i16x8.splat(0x7c00);
+  const kept = i32x4.splat(0x8fffe000);
+  while (n >= 8) {
+    const halves = v128.load(src);
+    if (isOne && !v128.any_true(i16x8.eq(v128.and(halves, infinite), infinite))) {
+      // Sign in the upper bits, magnitude 13 bits higher than in the half.
+      v128.store(dst, f32x4.mul(v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(halves), 13), kept), byBoth));
+      v128.store(dst, f32x4.mul(v128.and(i32x4.shl(i32x4.extend_high_i16x8_s(halves), 13), kept), byBoth), 16);
+    } else {
+      v128.store(dst, f32x4.mul(fromHalf4(i32x4.extend_low_i16x8_u(halves)), by));
+      v128.store(dst, f32x4.mul(fromHalf4(i32x4.extend_high_i16x8_u(halves)), by), 16);
+    }
+    src += 16;
+    dst += 32;
+    n -= 8;
   }
-  let rest = n & 3;
+  let rest = n;
   while (rest) {
     store<f32>(dst, f32x4.extract_lane(fromHalf4(i32x4.splat(load<u16>(src))), 0) * factor);
     src += 2;
@@ -119,30 +156,45 @@ export function fromBfloat(src: usize, dst: usize, n: u32): void {
 
 // ---- whole numbers with a step per block ----
 
-/** Numbers of four elements: rounded up where the fraction and the 16 random bits of its lane make one. No element is NaN. */
-function whole4(src: usize, random: v128, inverse: v128, most: v128): v128 {
-  const dither = f32x4.mul(f32x4.add(f32x4.convert_i32x4_s(random), f32x4.splat(0.5)), f32x4.splat(1.52587890625e-5));
-  const rounded = f32x4.floor(f32x4.add(f32x4.mul(v128.load(src), inverse), dither));
+/**
+ * Numbers of four elements: rounded up where the fraction and the 16 random bits of its lane make one. No element is NaN.
+ * @param random of each lane, 7 bits higher than its value; other bits are not read
+ */
+// @ts-ignore: a decorator of AssemblyScript
+@inline
+function whole4(x: v128, random: v128, inverse: v128): v128 {
+  // 1 + (random + 0.5) / 2^16, less 1.
+  const digits = v128.or(v128.and(random, i32x4.splat(0x007fff80)), i32x4.splat(0x3f800040));
+  const dither = f32x4.sub(digits, f32x4.splat(1));
+  const rounded = f32x4.floor(f32x4.add(f32x4.mul(x, inverse), dither));
   // The sum with 1.5 · 2^23 has the whole number in its low bits.
-  const number = i32x4.sub(f32x4.add(rounded, f32x4.splat(12582912)), i32x4.splat(0x4b400000));
-  return i32x4.min_s(i32x4.max_s(number, i32x4.neg(most)), most);
+  return i32x4.sub(f32x4.add(rounded, f32x4.splat(12582912)), i32x4.splat(0x4b400000));
 }
 
-/** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low half. */
-function whole16(src: usize, key: u32, inverse: v128, most: v128): v128 {
-  const keys = i32x4(key, key + HASH_STEP, key + 2 * HASH_STEP, key + 3 * HASH_STEP);
+/** Keys of the first of 16 elements, as whole16 takes them; those of the next 16 are `NEXT_16` more. */
+// @ts-ignore: a decorator of AssemblyScript
+@inline
+function keysOf(key: u32): v128 {
+  return i32x4(key, key + HASH_STEP, key + 2 * HASH_STEP, key + 3 * HASH_STEP);
+}
+
+const NEXT_16: u32 = 8 * HASH_STEP;
+
+/** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low half. Numbers are cut to ±most once they are bytes: they are few more. */
+// @ts-ignore: a decorator of AssemblyScript
+@inline
+function whole16(src: usize, keys: v128, inverse: v128, most: v128): v128 {
   const first = hash4(keys);
   const second = hash4(i32x4.add(keys, i32x4.splat(4 * HASH_STEP)));
-  const mask = i32x4.splat(0xffff);
   const low = i16x8.narrow_i32x4_s(
-    whole4(src, v128.and(first, mask), inverse, most),
-    whole4(src + 16, i32x4.shr_u(first, 16), inverse, most),
+    whole4(v128.load(src), i32x4.shl(first, 7), inverse),
+    whole4(v128.load(src, 16), i32x4.shr_u(first, 9), inverse),
   );
   const high = i16x8.narrow_i32x4_s(
-    whole4(src + 32, v128.and(second, mask), inverse, most),
-    whole4(src + 48, i32x4.shr_u(second, 16), inverse, most),
+    whole4(v128.load(src, 32), i32x4.shl(second, 7), inverse),
+    whole4(v128.load(src, 48), i32x4.shr_u(second, 9), inverse),
   );
-  return i8x16.narrow_i16x8_s(low, high);
+  return i8x16.min_s(i8x16.max_s(i8x16.narrow_i16x8_s(low, high), i8x16.neg(most)), most);
 }
 
 /** Element i of a group, as whole16 does it. */
@@ -160,7 +212,7 @@ function groupOf(bits: u32): u32 {
 
 export function quantize(src: usize, dst: usize, n: u32, bits: u32, key: u32): void {
   const most = ((<i32>1) << (bits - 1)) - 1;
-  const most4 = i32x4.splat(most);
+  const mosts = i8x16.splat(<i8>most);
   const group = groupOf(bits);
   let steps = dst;
   let out = dst + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
@@ -172,7 +224,7 @@ export function quantize(src: usize, dst: usize, n: u32, bits: u32, key: u32): v
     steps += 4;
     if (top >= LEAST && top < Infinity) {
       const inverse = <f32>most / top;
-      pack(src, out, count, bits, key, inverse, most4);
+      pack(src, out, count, bits, key, inverse, mosts);
     } else memory.fill(out, 0, (<usize>groups) << 4);
     out += (<usize>groups) << 4;
     src += (<usize>count) << 2;
@@ -182,14 +234,17 @@ export function quantize(src: usize, dst: usize, n: u32, bits: u32, key: u32): v
 }
 
 /** The groups of a block. */
-function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32, most4: v128): void {
+function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32, most: v128): void {
   const group = groupOf(bits);
   const inverse4 = f32x4.splat(inverse);
+  let keys = keysOf(key);
   while (n >= group) {
-    let packed = whole16(src, key, inverse4, most4);
+    let packed = whole16(src, keys, inverse4, most);
+    keys = i32x4.add(keys, i32x4.splat(NEXT_16));
     for (let part: u32 = 1; part < 8 / bits; part++) {
       // What is above the bits of a part is shifted out or written over by the next part.
-      const next = whole16(src + ((<usize>part) << 6), key + 8 * part * HASH_STEP, inverse4, most4);
+      const next = whole16(src + ((<usize>part) << 6), keys, inverse4, most);
+      keys = i32x4.add(keys, i32x4.splat(NEXT_16));
       const below: u32 = (1 << (part * bits)) - 1;
       const kept = i8x16.splat(<u8>below);
       packed = v128.bitselect(packed, i8x16.shl(next, part * bits), kept);
@@ -204,7 +259,7 @@ function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32,
   const mask = ((<u32>1) << bits) - 1;
   v128.store(out, i32x4.splat(0));
   for (let i: u32 = 0; i < n; i++) {
-    const q = whole1(load<f32>(src + ((<usize>i) << 2)), i, key, inverse, i32x4.extract_lane(most4, 0));
+    const q = whole1(load<f32>(src + ((<usize>i) << 2)), i, key, inverse, <i32>i8x16.extract_lane_s(most, 0));
     const at = out + (i & 15);
     store<u8>(at, <u8>(<u32>load<u8>(at) | ((<u32>q & mask) << ((i >> 4) * bits))));
   }

@@ -3,9 +3,13 @@ import { crc32 } from 'node:zlib';
 import { Arena } from './arena.js';
 import { checksumOf } from './checksum.js';
 import type { Kernels } from './kernels.js';
+import { fillAsGradient, measuredCodecs, type CodecKernel, type Measured } from './measure-codecs.js';
+
+/** All but `equalWanted`, which returns a number that `kthMagnitude` has left; `topK` is that and `gather`. */
+export type MeasuredKernel = Exclude<keyof Kernels, 'equalWanted'> | CodecKernel;
 
 export interface KernelMeasurement {
-  readonly kernel: keyof Kernels;
+  readonly kernel: MeasuredKernel;
   readonly elements: number;
   /** Bytes read and written per call, each stream counted once in each direction. */
   readonly bytesPerCall: number;
@@ -21,6 +25,8 @@ export interface KernelMeasurement {
   /** Vector divisions and square roots per four elements, which one unit does one after the other. */
   readonly divisions: number;
   readonly roots: number;
+  /** Codecs: how many times faster than the plain TypeScript of the same, in processor time of an element. */
+  readonly ofReference: number | undefined;
 }
 
 export interface MeasureOptions {
@@ -29,24 +35,14 @@ export interface MeasureOptions {
   readonly repetitions?: number;
   /** A figure is taken over so many at least, in as many calls as that takes: the clock is coarse. */
   readonly elementsPerFigure?: number;
+  /** Those that have a reference to compare with. */
+  readonly onlyCodecs?: boolean;
 }
-
-interface Measured {
-  /** Arrays read and arrays written, in float32 streams. */
-  readonly streams: number;
-  readonly divisions?: number;
-  readonly roots?: number;
-  readonly run: () => void;
-}
-
-/** Bits of 1, the largest of the elements that are measured with. */
-const ONE_BITS = 0x3f800000;
 
 /** What the kernels are given, with `at` as the arrays: two generations of parameters, three slots, a gradient. */
-function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record<keyof Kernels, Measured>> {
+function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record<MeasuredKernel, Measured>> {
   const [w, out, s, t, u, g] = at as [number, number, number, number, number, number];
   const rate = 1e-6;
-  const percent = Math.ceil(n / 100);
   return {
     add: { streams: 3, run: () => k.add(s, g, n) },
     scaleInto: { streams: 2, run: () => k.scaleInto(out, w, n, 0.5) },
@@ -79,28 +75,7 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     lars: { streams: 5, run: () => k.lars(w, out, s, g, n, rate, 0.9, 1e-4, 1) },
     decayWeights: { streams: 2, run: () => k.decayWeights(w, out, n, 0.004, rate) },
     clamp: { streams: 2, run: () => k.clamp(g, n, 0.5) },
-    largestMagnitude: { streams: 1, run: () => void k.largestMagnitude(w, n) },
-    toHalf: { streams: 1.5, run: () => k.toHalf(w, out, n, 2) },
-    fromHalf: { streams: 1.5, run: () => k.fromHalf(out, s, n, 0.5) },
-    toBfloat: { streams: 1.5, run: () => k.toBfloat(w, out, n) },
-    fromBfloat: { streams: 1.5, run: () => k.fromBfloat(out, s, n) },
-    quantize: { streams: 1.25, run: () => k.quantize(w, out, n, 8, 1) },
-    dequantize: { streams: 1.25, run: () => k.dequantize(out, s, n, 8) },
-    toSigns: { streams: 33 / 32, run: () => k.toSigns(w, out, n) },
-    fromSigns: { streams: 33 / 32, run: () => k.fromSigns(out, s, n) },
-    toLevels: { streams: 17 / 16, run: () => k.toLevels(w, out, n) },
-    fromLevels: { streams: 17 / 16, run: () => k.fromLevels(out, s, n) },
-    kthMagnitude: { streams: 1, run: () => void k.kthMagnitude(w, n, percent, t) },
-    equalWanted: { streams: 1, run: () => void (k.kthMagnitude(w, n, percent, t) + k.equalWanted()) },
-    countFrom: { streams: 1, run: () => void k.countFrom(w, n, ONE_BITS) },
-    gather: { streams: 1, run: () => void k.gather(w, out, n, percent, k.kthMagnitude(w, n, percent, t), k.equalWanted()) },
-    scatter: { streams: 1, run: () => void k.scatter(out, k.gather(w, out, n, 1, ONE_BITS, 1), s, n) },
-    clearSent: { streams: 3, run: () => k.clearSent(out, s, n) },
-    isQuantized: { streams: 0.25, run: () => void (k.quantize(w, out, n, 8, 1), k.isQuantized(out, n, 8)) },
-    isSigns: { streams: 1 / 32, run: () => void k.isSigns(out, n) },
-    isLevels: { streams: 1 / 16, run: () => void (k.toLevels(w, out, n), k.isLevels(out, n)) },
-    gatherDrawn: { streams: 0.02, run: () => k.gatherDrawn(w, out, n, percent, 1, true) },
-    scatterDrawn: { streams: 1.02, run: () => k.scatterDrawn(out, s, n, percent, 1) },
+    ...measuredCodecs(k, n, at),
   };
 }
 
@@ -124,6 +99,7 @@ export function measureKernels({
   elements = 16 << 20,
   repetitions = 9,
   elementsPerFigure = 8 << 20,
+  onlyCodecs = false,
 }: MeasureOptions = {}): KernelMeasurement[] {
   const bytes = elements * Float32Array.BYTES_PER_ELEMENT;
   const arena = Arena.create({ initialBytes: bytes * 6 + 65_536, maximumBytes: bytes * 6 + 1_048_576 });
@@ -132,13 +108,18 @@ export function measureKernels({
   const cachedElements = Math.min(elements, CACHED_ELEMENTS);
   const cached = measured(kernels, cachedElements, at);
   const [calls, cachedCalls] = [Math.ceil(elementsPerFigure / elements), Math.ceil(elementsPerFigure / cachedElements)];
-  return Object.entries(measured(kernels, elements, at)).map(([name, { streams, divisions = 0, roots = 0, run }]) => {
-    const kernel = name as keyof Kernels;
+  const all = Object.entries(measured(kernels, elements, at)).filter(([, { reference }]) => reference || !onlyCodecs);
+  return all.map(([name, { streams, divisions = 0, roots = 0, run, prepare, reference }]) => {
+    const kernel = name as MeasuredKernel;
     for (const pointer of at) arena.f32(pointer, elements).forEach((_, i, values) => (values[i] = ((i % 1000) + 1) / 1000));
+    if (reference) fillAsGradient(arena.f32(at[0]!, elements));
+    prepare?.();
     for (let i = 0; i < 2; i++) run(); // lets the compiler tier up
     const rows = Array.from({ length: repetitions }, () => {
-      const copy = cpuMs(calls, () => kernels.copy(at[4]!, at[2]!, elements));
+      const copy = cpuMs(calls, () => kernels.copy(at[4]!, at[3]!, elements));
+      prepare?.();
       const own = cpuMs(calls, run);
+      cached[kernel].prepare?.();
       const inCache = cpuMs(cachedCalls, cached[kernel].run);
       return { own, ofCopy: (streams * copy) / (2 * own), ofCached: (inCache / cachedElements) * (elements / own) };
     });
@@ -154,8 +135,18 @@ export function measureKernels({
       ofCached: middleOf(rows.map(({ ofCached }) => ofCached)),
       divisions,
       roots,
+      ofReference: reference && timesFaster(reference(REFERENCE_ELEMENTS), middleOf(rows.map(({ own }) => own)) / elements),
     };
   });
+}
+
+/** The references take long, and as long for each element however many there are. */
+const REFERENCE_ELEMENTS = 1 << 18;
+const REFERENCE_RUNS = 3;
+
+function timesFaster(reference: () => void, ownMs: number): number {
+  reference();
+  return middleOf(Array.from({ length: REFERENCE_RUNS }, () => cpuMs(1, reference))) / REFERENCE_ELEMENTS / ownMs;
 }
 
 export interface ChecksumMeasurement {

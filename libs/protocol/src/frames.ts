@@ -15,14 +15,14 @@ import { crc32 } from 'node:zlib';
 import { ProtocolError } from './errors.js';
 
 /** Raised when header, messages or their meaning change; both sides must be equal. */
-export const PROTOCOL_VERSION = 8;
+export const PROTOCOL_VERSION = 9;
 export const HEADER_BYTES = 44;
 const MAGIC = 0x4e4c4350;
 
 export const FrameType = { control: 1, gradient: 2, parameters: 3, rows: 4 } as const;
 export type FrameType = (typeof FrameType)[keyof typeof FrameType];
-/** `rows`: of a table that is exchanged by rows. The other numbers are those of libs/codecs. */
-export const Codec = { none: 0, rows: 11 } as const;
+/** `rows`: of a table that is exchanged by rows, the one payload that may be longer than a chunk. The numbers between are those of libs/codecs. */
+export const Codec = { none: 0, rows: 255 } as const;
 export const FrameFlag = { payloadChecksum: 1 } as const;
 
 /** Bounds of a payload. No control message needs more, and no chunk of a grid: the largest has 1 MiB. */

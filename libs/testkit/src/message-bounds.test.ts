@@ -40,7 +40,14 @@ const tensors = ['parameters', 'firstMoment', 'secondMoment'].flatMap((name) => 
 const LONGEST: readonly Message[] = [
   { type: 'view', ...numbers, members },
   { type: 'commit', ...numbers, members, checkpoint: true, best: true, course },
-  { type: 'contribution', round: u32, replica: 1023, examples: u32, sums: new Array<number>(MAX_SUMS).fill(LONGEST_NUMBER) },
+  {
+    type: 'contribution',
+    round: u32,
+    replica: 1023,
+    examples: u32,
+    sums: new Array<number>(MAX_SUMS).fill(LONGEST_NUMBER),
+    lost: 'outdated',
+  },
   {
     type: 'welcome',
     id: 'w',

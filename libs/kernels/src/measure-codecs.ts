@@ -1,0 +1,214 @@
+/** What the micro-benchmark gives the kernels of codecs: a gradient as elements, and encodings that are made before the clock runs. */
+import * as references from './codec-references.js';
+import type { Kernels } from './kernels.js';
+
+export interface Measured {
+  /** Arrays read and arrays written, in float32 streams. */
+  readonly streams: number;
+  readonly divisions?: number;
+  readonly roots?: number;
+  readonly run: () => void;
+  /** Makes what `run` reads; it is not measured. */
+  readonly prepare?: () => void;
+  /** The same in plain TypeScript, over elements of its own. */
+  readonly reference?: Reference;
+}
+
+type Reference = (elements: number) => () => void;
+
+/** `topK`: `kthMagnitude` and `gather`, which is what the codec top-k does. */
+export type CodecKernel =
+  | 'largestMagnitude'
+  | 'toHalf'
+  | 'fromHalf'
+  | 'toBfloat'
+  | 'fromBfloat'
+  | 'quantize'
+  | 'dequantize'
+  | 'isQuantized'
+  | 'toSigns'
+  | 'fromSigns'
+  | 'isSigns'
+  | 'toLevels'
+  | 'fromLevels'
+  | 'isLevels'
+  | 'kthMagnitude'
+  | 'countFrom'
+  | 'gather'
+  | 'topK'
+  | 'scatter'
+  | 'clearSent'
+  | 'gatherDrawn'
+  | 'scatterDrawn';
+
+/** Of both signs, most of them small, in no order: what codecs meet. */
+export function fillAsGradient(values: Float32Array): void {
+  let state = 1;
+  for (let i = 0; i < values.length; i++) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    const x = state / 2 ** 31;
+    values[i] = x * x * x * 1e-2;
+  }
+}
+
+function gradientOf(elements: number): Float32Array {
+  const values = new Float32Array(elements);
+  fillAsGradient(values);
+  return values;
+}
+
+/** A reference of an encoder, and one of a decoder, which is given what the encoder has made. */
+const encoder =
+  (run: (x: Float32Array) => unknown): Reference =>
+  (elements) => {
+    const x = gradientOf(elements);
+    return () => void run(x);
+  };
+const decoder =
+  <Encoded>(encode: (x: Float32Array) => Encoded, run: (encoded: Encoded, n: number) => unknown): Reference =>
+  (elements) => {
+    const encoded = encode(gradientOf(elements));
+    return () => void run(encoded, elements);
+  };
+
+const percentOf = (n: number): number => Math.ceil(n / 100);
+const BITS = 8;
+const KEY = 1;
+/** What the codec fp16 takes for them: the largest comes to 2^14 and more. */
+const SCALE = 2 ** 21;
+
+const largestOf = (x: Float32Array): Uint8Array => {
+  const least = references.kthMagnitude(x, percentOf(x.length));
+  return references.gather(x, least, percentOf(x.length) - references.countFrom(x, least + 1));
+};
+
+/** @param at the elements, where an encoding goes, what is decoded; the fourth is written over */
+export function measuredCodecs(k: Kernels, n: number, at: readonly number[]): Readonly<Record<CodecKernel, Measured>> {
+  return { ...measuredDense(k, n, at), ...measuredSparse(k, n, at) };
+}
+
+type SparseKernel = 'kthMagnitude' | 'countFrom' | 'gather' | 'topK' | 'scatter' | 'clearSent' | 'gatherDrawn' | 'scatterDrawn';
+
+function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<Record<Exclude<CodecKernel, SparseKernel>, Measured>> {
+  const [w, out, s] = at as [number, number, number];
+  const signs = (x: Float32Array): Uint8Array => references.toSigns(x);
+  const quantized = (x: Float32Array): Uint8Array => references.quantize(x, BITS, KEY);
+  const quantize = (): void => k.quantize(w, out, n, BITS, KEY);
+  const toSigns = (): void => k.toSigns(w, out, n);
+  const levels = (x: Float32Array): Uint8Array => references.toLevels(x);
+  const toLevels = (): void => k.toLevels(w, out, n);
+  return {
+    largestMagnitude: { streams: 1, run: () => void k.largestMagnitude(w, n), reference: encoder(references.largestMagnitude) },
+    toHalf: { streams: 1.5, run: () => k.toHalf(w, out, n, SCALE), reference: encoder((x) => references.toHalf(x, SCALE)) },
+    fromHalf: {
+      streams: 1.5,
+      prepare: () => k.toHalf(w, out, n, SCALE),
+      run: () => k.fromHalf(out, s, n, 1 / SCALE),
+      reference: decoder(
+        (x) => references.toHalf(x, SCALE),
+        (halves) => references.fromHalf(halves, 1 / SCALE),
+      ),
+    },
+    toBfloat: { streams: 1.5, run: () => k.toBfloat(w, out, n), reference: encoder(references.toBfloat) },
+    fromBfloat: {
+      streams: 1.5,
+      prepare: () => k.toBfloat(w, out, n),
+      run: () => k.fromBfloat(out, s, n),
+      reference: decoder(references.toBfloat, references.fromBfloat),
+    },
+    quantize: { streams: 1.25, run: quantize, reference: encoder(quantized) },
+    dequantize: {
+      streams: 1.25,
+      prepare: quantize,
+      run: () => k.dequantize(out, s, n, BITS),
+      reference: decoder(quantized, (bytes, m) => references.dequantize(bytes, m, BITS)),
+    },
+    isQuantized: {
+      streams: 0.25,
+      prepare: quantize,
+      run: () => void k.isQuantized(out, n, BITS),
+      reference: decoder(quantized, (bytes, m) => references.isQuantized(bytes, m, BITS)),
+    },
+    toSigns: { streams: 33 / 32, run: toSigns, reference: encoder(signs) },
+    fromSigns: { streams: 33 / 32, prepare: toSigns, run: () => k.fromSigns(out, s, n), reference: decoder(signs, references.fromSigns) },
+    isSigns: { streams: 1 / 32, prepare: toSigns, run: () => void k.isSigns(out, n), reference: decoder(signs, references.isSigns) },
+    toLevels: { streams: 17 / 16, run: toLevels, reference: encoder(levels) },
+    fromLevels: {
+      streams: 17 / 16,
+      prepare: toLevels,
+      run: () => k.fromLevels(out, s, n),
+      reference: decoder(levels, references.fromLevels),
+    },
+    isLevels: { streams: 1 / 16, prepare: toLevels, run: () => void k.isLevels(out, n), reference: decoder(levels, references.isLevels) },
+  };
+}
+
+function measuredSparse(k: Kernels, n: number, at: readonly number[]): Readonly<Record<SparseKernel, Measured>> {
+  const [w, out, s, t] = at as [number, number, number, number];
+  const percent = percentOf(n);
+  let [least, equal, bytes] = [0, 0, 0];
+  const find = (): void => {
+    least = k.kthMagnitude(w, n, percent, t);
+    equal = k.equalWanted();
+  };
+  const gather = (): void => {
+    bytes = k.gather(w, out, n, percent, least, equal);
+  };
+  const found = (x: Float32Array): { x: Float32Array; least: number } => ({ x, least: references.kthMagnitude(x, percentOf(x.length)) });
+  return {
+    kthMagnitude: { streams: 1, run: find, reference: encoder((x) => references.kthMagnitude(x, percentOf(x.length))) },
+    countFrom: {
+      streams: 1,
+      prepare: find,
+      run: () => void k.countFrom(w, n, least),
+      reference: decoder(found, (each) => references.countFrom(each.x, each.least)),
+    },
+    gather: {
+      streams: 1,
+      prepare: find,
+      run: gather,
+      reference: decoder(found, (each) => references.gather(each.x, each.least, 1)),
+    },
+    topK: {
+      streams: 1,
+      run: () => {
+        find();
+        gather();
+      },
+      reference: encoder(largestOf),
+    },
+    scatter: {
+      streams: 1,
+      prepare: () => {
+        find();
+        gather();
+      },
+      run: () => void k.scatter(out, bytes, s, n),
+      reference: decoder(largestOf, references.scatter),
+    },
+    clearSent: {
+      streams: 3,
+      run: () => k.clearSent(out, s, n),
+      reference: decoder(
+        (x) => x,
+        (x) => references.clearSent(x, x),
+      ),
+    },
+    gatherDrawn: {
+      streams: 0.02,
+      run: () => k.gatherDrawn(w, out, n, percent, KEY, true),
+      reference: encoder((x) => references.gatherDrawn(x, percentOf(x.length), KEY, true)),
+    },
+    scatterDrawn: {
+      streams: 1.02,
+      prepare: () => k.gatherDrawn(w, out, n, percent, KEY, true),
+      run: () => k.scatterDrawn(out, s, n, percent, KEY),
+      reference: decoder(
+        (x) => references.gatherDrawn(x, percentOf(x.length), KEY, true),
+        (drawn, m) => references.scatterDrawn(drawn, m, KEY),
+      ),
+    },
+  };
+}
