@@ -100,6 +100,7 @@ export {
   gradientVectors,
   GRADIENT_WINDOW_BYTES,
   serverBytes,
+  serverPartBytes,
   workerBytes,
 } from './worker-memory.js';
 export { batchTooLarge, exampleBytes } from './batch-memory.js';
