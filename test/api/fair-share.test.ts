@@ -3,7 +3,9 @@
  * The rules are held by fair-share.test.ts and team-limits.test.ts of libs/control-plane.
  */
 import { ManualQueue, placementJobSchema, WORKER_PLACEMENT_QUEUE } from '@paceline/control-plane';
+import { serverPartBytes, type ModelDescription, type RunSpec } from '@paceline/spec';
 import { describe, expect, it } from 'vitest';
+import { Database } from '../../apps/api/src/database/database.js';
 import { Queues } from '../../apps/api/src/dispatch/queues.js';
 import { checkpointWritten, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
 import { CREATE_RUN, createRun, until, untilStatus, type ControlPlane } from './services.js';
@@ -32,6 +34,29 @@ describe('places of servers', () => {
     await until('the reason', async () => /the team holds 3 of 16 places, and one team may hold 3/.test(await reasonOf(small, others[2]!)));
     expect(await isSent(many[12]!)).toBe(false);
     expect(await reasonOf(small, others[2]!)).not.toContain('greedy');
+  });
+});
+
+describe('memory of servers', () => {
+  it('is shared by the runs that a server holds: one that fits beside them nowhere waits and says why, until there is room', async () => {
+    const reason = async (id: string): Promise<string> =>
+      (await plane.admin.gql('query($id: ID!) { run(id: $id) { statusReason } }', { id })).data.run.statusReason;
+    const first = await createRun(plane.admin);
+    const row = await plane.api.app.get(Database).run.findUniqueOrThrow({ where: { id: first }, select: { spec: true, model: true } });
+    const bytes = serverPartBytes(row.spec as unknown as RunSpec, row.model as unknown as ModelDescription);
+    const server = fleet.beat('server', 'tight', { memoryBytes: Math.floor(1.5 * bytes) });
+    fleet.beat('worker');
+    await fleet.claim(first, [server.id]);
+    const second = await createRun(plane.admin);
+    const MB = (amount: number) => Math.ceil(amount / 1e6);
+    await until('the reason', async () =>
+      (await reason(second)).startsWith(
+        `waits for a parameter server with ${MB(bytes)} MB free: the one with the most has ${Math.floor((Math.floor(1.5 * bytes) - bytes) / 1e6)} of ${MB(1.5 * bytes)} MB beside 1 run;`,
+      ),
+    );
+    const other = fleet.beat('server', 'empty', { memoryBytes: bytes });
+    await until('another reason', async () => !(await reason(second)).includes('MB free'));
+    await fleet.claim(second, [other.id]);
   });
 });
 

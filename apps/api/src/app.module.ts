@@ -26,6 +26,7 @@ import { OpenWork } from './dispatch/open-work.js';
 import { Queues } from './dispatch/queues.js';
 import { ReconcileTick } from './dispatch/reconcile-tick.js';
 import { RedisConnections } from './dispatch/redis-connections.js';
+import { ServerRoom } from './dispatch/server-room.js';
 import { Shares } from './dispatch/shares.js';
 import { RedisWatch } from './dispatch/redis-watch.js';
 import { AccessTokens } from './dispatch/access-tokens.js';
@@ -137,6 +138,7 @@ const dispatch = [
   ReconcileTick,
   RedisConnections,
   RedisWatch,
+  ServerRoom,
   Shares,
   AccessTokens,
 ];

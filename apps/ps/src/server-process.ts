@@ -29,6 +29,7 @@ import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { createLogger, dataAddress, followTlsFiles, readEnvironment, usableMemoryBytes, VARIABLES, type Logger } from '@paceline/runtime';
+import { serverPartBytes } from '@paceline/spec';
 import { Checkpoints, SafetensorsWriter, openStore } from '@paceline/storage';
 
 /** Part of the time to end, reserved for the last reports and the goodbye. */
@@ -103,6 +104,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     queue,
     context,
     address: { serverId, host: advertise, port: listener.port!, unixPath: listener.unixPath },
+    memory: { bytes: usableMemoryBytes(), needs: ({ spec, model }) => serverPartBytes(spec, model) },
     createRun: (job, onGone) => new HostedRun(job, context, onGone),
   });
   const dropped = () => [...placements.runs.values()].reduce((sum, run) => sum + run.counters.droppedFrames, 0);

@@ -167,4 +167,5 @@ export {
   type TeamLimits,
   type TeamUse,
 } from './lifecycle/team-limits.js';
-export { type FleetCounts, waitsForServers } from './lifecycle/waiting-reason.js';
+export { memoryWaits, type HeldPart, type RoomyServer, type UnplacedRun } from './lifecycle/server-room.js';
+export { type FleetCounts, type MemoryWait, waitsForServers } from './lifecycle/waiting-reason.js';

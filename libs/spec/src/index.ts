@@ -104,6 +104,7 @@ export {
   gradientVectors,
   gradientWindowBytes,
   serverBytes,
+  serverPartBytes,
   workerBytes,
 } from './worker-memory.js';
 export { batchTooLarge, exampleBytes } from './batch-memory.js';

@@ -13,6 +13,7 @@
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  */
 import { encodedBits, encodedParameterBits, isEncoded, keepsRest, picksCodec, type CodecSpec } from './codec-spec.js';
+import { appliedByServers } from './local-update.js';
 import { optimizerSlots } from './optimizer-slots.js';
 import type { OptimizerSpec } from './optimizer-spec.js';
 import type { RunSpec } from './run-spec.js';
@@ -118,6 +119,12 @@ export function serverBytes(spec: Served, slots: number, elements: number): numb
   const vectors = generationsOf(strategy) + slots + best + encoded + written;
   return Math.ceil(vector * vectors + waitingGradientBytes(spec, vector));
 }
+
+/** The same of a run whose model is described. */
+export const serverPartBytes = (
+  spec: RunSpec,
+  { parameterCount, stateCount }: { readonly parameterCount: number; readonly stateCount: number },
+): number => serverBytes(spec, optimizerSlots(appliedByServers(spec).optimizer).length, parameterCount + stateCount);
 
 /** @param vector bytes of one value for each element of the shard */
 function waitingGradientBytes({ replicas, strategy }: Served, vector: number): number {

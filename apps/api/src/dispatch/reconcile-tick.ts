@@ -21,6 +21,7 @@ import { ControlHashes } from './control-hashes.js';
 import { Executor } from './executor.js';
 import { OpenWork } from './open-work.js';
 import { Queues } from './queues.js';
+import { ServerRoom } from './server-room.js';
 import { runsOn, Shares } from './shares.js';
 import { readRunsInHand, RUNS_PER_TICK } from './runs-in-hand.js';
 
@@ -40,6 +41,7 @@ export class ReconcileTick {
     executor: Executor,
     queues: Queues,
     shares: Shares,
+    room: ServerRoom,
     private readonly openWork: OpenWork,
   ) {
     const jobs = new JobStates({
@@ -50,17 +52,19 @@ export class ReconcileTick {
       now: Date.now,
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
       fleet: async (placed, runs) => {
-        const [fleet, waiting, seatRoom] = await Promise.all([
+        const [fleet, waiting, seatRoom, memory] = await Promise.all([
           sightings.observe(placed),
           // Others have their places.
           runs.some(({ status }) => status === 'QUEUED') ? shares.read().then((read) => read.waiting) : undefined,
           this.hasWorkerLimits || shares.isEveryTeamLimited ? shares.seatRoom() : undefined,
+          room.waits(runs),
         ]);
         const quiet = placed.filter(({ serverId }) => !isHeard(fleet.servers.get(serverId)));
         return {
           ...fleet,
           ...(waiting ? { waiting } : {}),
           ...(seatRoom ? { seatRoom } : {}),
+          ...(memory ? { memory } : {}),
           runsOn: await runsOn(
             database,
             quiet.map(({ serverId }) => serverId),

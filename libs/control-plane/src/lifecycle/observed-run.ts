@@ -8,7 +8,7 @@ import type { ServerAddress } from '../contract/queues.js';
 import type { AttemptEnd, SeatFailure } from './attempt-end.js';
 import type { PlaceWait } from './fair-share.js';
 import type { RunStatus } from './run-status.js';
-import type { FleetCounts } from './waiting-reason.js';
+import type { FleetCounts, MemoryWait } from './waiting-reason.js';
 
 export interface ObservedServer {
   readonly index: number;
@@ -106,6 +106,8 @@ export interface ObservedFleet {
   readonly runsOn?: ReadonlyMap<string, number>;
   /** Runs that have no place on the servers yet, and why. */
   readonly waiting?: ReadonlyMap<string, PlaceWait>;
+  /** Runs with a part for which no server has the memory beside what it holds. */
+  readonly memory?: ReadonlyMap<string, MemoryWait>;
   /** Seats that a run may hold by the limit of its team, where there is one. */
   readonly seatRoom?: ReadonlyMap<string, number>;
 }

@@ -94,7 +94,8 @@ function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now
       return [{ kind: 'move', to: 'PROVISIONING', reason: run.shardHosts === 'workers' ? MEMBERS_START : ABOUT_TO }];
     const claimed = run.servers.filter(({ claim }) => claim !== null).length;
     const loading = run.servers.filter(({ claim }) => claim?.isLoading).map(({ index }) => index);
-    return explain(queuedReason(fleet.counts, run, claimed, loading, fleet.waiting?.get(run.runId)) + lineageNote(run));
+    const waits = { wait: fleet.waiting?.get(run.runId), memory: fleet.memory?.get(run.runId) };
+    return explain(queuedReason(fleet.counts, run, claimed, loading, waits) + lineageNote(run));
   }
   if (run.status === 'PROVISIONING') return explain(noWorker ?? provisioningReason(run, fleet, now));
   if (run.status !== 'RUNNING' || !run.coordinator) return [];

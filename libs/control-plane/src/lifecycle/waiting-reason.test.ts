@@ -77,6 +77,20 @@ it('says who holds the places, without naming a team, and how many runs come bef
     'waits for 1 parameter server: the team holds 4 of the 4 places that its limit allows (serverPlaces); it is next',
   );
   const everything = counts({ liveServers: 1, liveWorkers: 1 });
-  expect(queuedReason(everything, needed, 0, [], wait)).toMatch(/2 runs are before it$/);
-  expect(queuedReason(everything, needed, 1, [], wait)).toBe('is about to be set up');
+  expect(queuedReason(everything, needed, 0, [], { wait })).toMatch(/2 runs are before it$/);
+  expect(queuedReason(everything, needed, 1, [], { wait })).toBe('is about to be set up');
+});
+
+it('says which memory a part waits for, with the numbers, while no server has it beside what it holds', () => {
+  const needed = { serversNeeded: 2, standby: 0 };
+  const memory = { neededBytes: 2.4e9, freeBytes: 9e8, memoryBytes: 4e9, runs: 3 };
+  const everything = counts({ liveServers: 2, liveWorkers: 1 });
+  expect(queuedReason(everything, needed, 1, [], { memory })).toBe(
+    'waits for a parameter server with 2400 MB free (1 of 2 are ready): the one with the most has 900 of 4000 MB beside 3 runs; it begins when one of ' +
+      'them ends, or when another server is connected, or ask for more servers (strategy.servers)',
+  );
+  // What is missing altogether is said first.
+  expect(queuedReason(counts({ liveServers: 1, liveWorkers: 1 }), needed, 0, [], { memory })).toContain('only one is connected');
+  const wait = { ahead: 0, places: 16, held: 16, heldByOwnTeam: 2, why: 'places', most: Infinity } as const;
+  expect(queuedReason(everything, needed, 0, [], { wait, memory })).toContain('16 places');
 });

@@ -91,6 +91,24 @@ function waitsForFreeWorkers(needed: number, { ahead, places, held, heldByOwnTea
   return `${what}: the team holds ${heldByOwnTeam} of the ${most} that ${limit}; ${before}`;
 }
 
+/** A part of a run, and the server that has the most memory left beside the runs that it holds. */
+export interface MemoryWait {
+  readonly neededBytes: number;
+  readonly freeBytes: number;
+  readonly memoryBytes: number;
+  readonly runs: number;
+}
+
+function waitsForMemory({ serversNeeded, standby }: NeededServers, claimed: number, wait: MemoryWait): string {
+  const megabytes = (bytes: number): number => Math.ceil(bytes / 1e6);
+  const got = claimed === 0 ? '' : ` (${claimed} of ${serversNeeded} are ready)`;
+  return (
+    `waits for a parameter server with ${megabytes(wait.neededBytes)} MB free${got}: the one with the most has ` +
+    `${Math.floor(wait.freeBytes / 1e6)} of ${megabytes(wait.memoryBytes)} MB beside ${plural(wait.runs, 'run')}; it begins when one of them ends, or when another server is connected, ` +
+    `or ask for more servers (strategy.servers${standby > 0 ? ', strategy.standby' : ''})`
+  );
+}
+
 export function waitsForWorker({ liveWorkers, incompatible }: FleetCounts): string | undefined {
   if (liveWorkers > 0) return undefined;
   return `waits for a worker: ${otherVersion(incompatible, 'worker') ?? `none is connected; ${START}`}`;
@@ -110,7 +128,7 @@ export function queuedReason(
   needed: NeededServers,
   claimed: number,
   loading: readonly number[] = [],
-  wait?: PlaceWait,
+  { wait, memory }: { readonly wait?: PlaceWait | undefined; readonly memory?: MemoryWait | undefined } = {},
 ): string {
   const isHosting = needed.shardHosts === 'workers';
   const worker = isHosting ? undefined : waitsForWorker(counts);
@@ -118,6 +136,7 @@ export function queuedReason(
   let server = claimed < needed.serversNeeded ? waitsForServers(counts, needed, claimed, isStartSaid) : undefined;
   const processes = isHosting ? (counts.shardWorkers ?? counts.liveWorkers) * (1 + needed.standby) : counts.liveServers;
   if (wait && claimed === 0 && processes >= needed.serversNeeded) server = waitsForPlaces(needed, wait);
+  else if (server && memory && processes >= needed.serversNeeded) server = waitsForMemory(needed, claimed, memory);
   if (!server && loading.length > 0)
     server = `waits for ${isHosting ? 'the worker with shard' : 'parameter server'} ${loading.join(', ')} to load the parameters to begin with`;
   return [server, worker].filter((text) => text !== undefined).join('; ') || 'is about to be set up';

@@ -98,7 +98,7 @@ test('a server that the control plane has forgotten gives its part up', async ()
 });
 
 /** A loop that is handed jobs, and what becomes of them. */
-function handed(stop: () => void) {
+function handed(stop: () => void, memory?: { readonly bytes: number; needs(job: PlacementJob): number }) {
   const { clock, run } = virtualTime();
   const jobs: HeldJob<PlacementJob>[] = [];
   const became: string[] = [];
@@ -119,6 +119,7 @@ function handed(stop: () => void) {
       controlPlane: { readControl: () => Promise.resolve({}), sendReport: none },
       checkpoints: { store: { identity: () => Promise.resolve('store') } } as unknown as Checkpoints,
     },
+    memory,
     createRun: (job) => ({ job, isOver: false, prepare: none, shutdown: none, flush: none, stop, start: silent, drop: silent }),
   });
   loop.start();
@@ -147,4 +148,25 @@ test('the part that was taken last is the last of the parts, though an older att
     await run(1_000);
   }
   expect([...loop.runs.values()].at(-1)?.job).toMatchObject({ runId: 'a', attempt: 2 });
+});
+
+test('a part that does not fit beside those of other runs waits for another server or for room, and lets smaller ones pass', async () => {
+  const bytes: Readonly<Record<string, number>> = { huge: 200, large: 60, small: 40 };
+  const { run, loop, hand, became } = handed(() => undefined, { bytes: 100, needs: ({ runId }) => bytes[runId]! });
+  hand('huge', 1);
+  await run(1_000);
+  expect(became, 'who is alone is taken').toEqual(['huge/1 completed']);
+  hand('small', 1);
+  await run(1_000);
+  expect(became.splice(0)).toEqual(['huge/1 completed', 'small/1 given back']);
+  loop.runs.delete('huge');
+  for (const runId of ['small', 'large']) hand(runId, 1);
+  await run(1_000);
+  expect(became.splice(0)).toEqual(['small/1 completed', 'large/1 completed']);
+  // A later attempt of a run that is here takes the room of the one before.
+  hand('large', 2);
+  hand('huge', 1);
+  hand('small', 2);
+  await run(1_000);
+  expect(became.splice(0)).toEqual(['large/2 completed', 'small/2 completed', 'huge/1 given back']);
 });

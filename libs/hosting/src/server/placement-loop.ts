@@ -6,6 +6,7 @@
  *
  * A placement whose `start` or `claims` name another server is dropped without a word, so is one of an attempt that is over; where
  * `start` never comes, the attempt has failed. An attempt that has ended here is not begun again by a job that comes twice.
+ * A part that does not fit beside those that are held waits for another server, or for room here; one that is alone is always taken.
  */
 import type { CancelTimer } from '@paceline/exchange';
 import {
@@ -75,6 +76,8 @@ export interface PlacementLoopOptions<R extends PlacedRun> {
   readonly queue: JobQueue<PlacementJob>;
   readonly context: Pick<ServerContext, 'serverId' | 'clock' | 'controlPlane' | 'checkpoints' | 'log' | 'stopDeadlineMs'>;
   readonly address: Omit<ServerAddress, 'index'>;
+  /** Bytes that a part needs, and that all parts together may use. Left out: nothing is too much. */
+  readonly memory?: { readonly bytes: number; needs(job: PlacementJob): number } | undefined;
   /** @param onGone to be called once, when nothing of the run is left here */
   createRun(job: PlacementJob, onGone: (run: R) => void): R;
 }
@@ -86,6 +89,8 @@ export class PlacementLoop<R extends PlacedRun> {
   /** Incarnation of the placement by which a part is held; a part that no job has asked for has none. */
   private readonly incarnations = new WeakMap<R, number>();
   private cancelTimer: CancelTimer | undefined;
+  /** The placement that was declined last; it comes back every half second, and is told of once. */
+  private declined: string | undefined;
   private stopped = false;
 
   private readonly queue: JobQueue<PlacementJob>;
@@ -133,7 +138,7 @@ export class PlacementLoop<R extends PlacedRun> {
       while (others.length < MAX_GIVEN_BACK) {
         const held = await this.queue.take();
         if (!held) break;
-        if (this.holdsAnother(held.payload)) others.push(held);
+        if (this.holdsAnother(held.payload) || this.declines(held)) others.push(held);
         else {
           await this.settle(held);
           break;
@@ -151,6 +156,22 @@ export class PlacementLoop<R extends PlacedRun> {
     const present = this.runs.get(runId);
     if (!present || present.isOver || present.job.attempt !== attempt) return false;
     return present.job.index !== index || present.job.role !== role;
+  }
+
+  /** Whether the part does not fit beside those of other runs. What its own run has here of an attempt before is let go when it is taken. */
+  private declines({ id, payload }: HeldJob<PlacementJob>): boolean {
+    const { memory } = this.options;
+    const others = [...this.runs.values()].filter(({ job }) => job.runId !== payload.runId);
+    if (!memory || others.length === 0 || this.runs.get(payload.runId)?.job.attempt === payload.attempt) return false;
+    const [needed, held] = [memory.needs(payload), others.reduce((sum, { job }) => sum + memory.needs(job), 0)];
+    if (held + needed <= memory.bytes) return false;
+    if (this.declined !== id)
+      this.context.log.info(
+        { run: payload.runId, index: payload.index, neededBytes: needed, heldBytes: held, memoryBytes: memory.bytes, runs: others.length },
+        'a placement does not fit beside the runs that are here and waits for another server, or for room',
+      );
+    this.declined = id;
+    return true;
   }
 
   /** A job that is neither completed nor given back would be held by nobody until its lock ends. */

@@ -1,0 +1,70 @@
+/** Reads what the servers hold of all runs, for `memoryWaits` (libs/control-plane): why a placement that waits is taken by nobody. */
+import { Injectable } from '@nestjs/common';
+import { memoryWaits, type MemoryWait, type ObservedRun, type UnplacedRun } from '@paceline/control-plane';
+import { serverPartBytes, type ModelDescription } from '@paceline/spec';
+import { BackgroundDatabase } from '../database/database.js';
+import { Fleet } from '../fleet/fleet.js';
+import { specOf } from '../runs/run-row.js';
+import { LIVE_STATUSES } from './shares.js';
+
+/** A server that takes a part says so long before. */
+const EXPECTED_WITHIN_MS = 3_000;
+const READ_EVERY_MS = 1_000;
+/** Specs and models are large: what a run needs is remembered, per attempt. */
+const MAX_REMEMBERED = 10_000;
+
+@Injectable()
+export class ServerRoom {
+  private readonly bytesOf = new Map<string, number>();
+  private last: { readonly of: string; readonly waits: ReadonlyMap<string, MemoryWait>; readonly atMs: number } | undefined;
+
+  constructor(
+    private readonly database: BackgroundDatabase,
+    private readonly fleet: Fleet,
+  ) {}
+
+  /** @throws when PostgreSQL is away */
+  async waits(runs: readonly ObservedRun[], now = Date.now()): Promise<ReadonlyMap<string, MemoryWait> | undefined> {
+    const unplaced = runs.filter((run) => isUnplaced(run, now));
+    if (unplaced.length === 0) return undefined;
+    // Of a page of runs.
+    const of = unplaced.map(({ runId, attempt }) => keyOf(runId, attempt)).join();
+    if (this.last?.of !== of || now - this.last.atMs >= READ_EVERY_MS) this.last = { of, waits: await this.read(unplaced), atMs: now };
+    return this.last.waits;
+  }
+
+  private async read(unplaced: readonly ObservedRun[]): Promise<ReadonlyMap<string, MemoryWait>> {
+    const { fleet } = this;
+    const servers = (await fleet.list('server')).filter((row) => fleet.isAlive(row) && fleet.isCompatible(row));
+    const rows = await this.database.runServer.findMany({
+      where: { serverId: { in: servers.map(({ id }) => id) }, droppedAt: null, run: { status: { in: LIVE_STATUSES } } },
+      select: { runId: true, attempt: true, serverId: true, run: { select: { attempt: true } } },
+    });
+    const present = rows.filter(({ attempt, run }) => run.attempt === attempt);
+    await this.remember([...present, ...unplaced]);
+    const bytesOf = ({ runId, attempt }: { runId: string; attempt: number }): number => this.bytesOf.get(keyOf(runId, attempt)) ?? 0;
+    const waiting: UnplacedRun[] = unplaced.map((run) => ({ runId: run.runId, bytes: bytesOf(run) }));
+    const parts = present.map((row) => ({ runId: row.runId, serverId: row.serverId!, bytes: bytesOf(row) }));
+    return memoryWaits(
+      waiting,
+      servers,
+      parts.filter(({ bytes }) => bytes > 0),
+    );
+  }
+
+  private async remember(runs: readonly { readonly runId: string; readonly attempt: number }[]): Promise<void> {
+    const unknown = new Set(runs.flatMap(({ runId, attempt }) => (this.bytesOf.has(keyOf(runId, attempt)) ? [] : [runId])));
+    if (unknown.size === 0) return;
+    if (this.bytesOf.size + unknown.size > MAX_REMEMBERED) this.bytesOf.clear();
+    const where = { id: { in: [...unknown] } };
+    for (const row of await this.database.run.findMany({ where, select: { id: true, attempt: true, spec: true, model: true } }))
+      this.bytesOf.set(keyOf(row.id, row.attempt), serverPartBytes(specOf(row), row.model as unknown as ModelDescription));
+  }
+}
+
+const keyOf = (runId: string, attempt: number): string => `${runId}/${attempt}`;
+
+const isUnplaced = ({ status, shardHosts, servers }: ObservedRun, now: number): boolean =>
+  status === 'QUEUED' &&
+  shardHosts !== 'workers' &&
+  servers.some(({ claim, madeAtMs }) => claim === null && now - madeAtMs > EXPECTED_WITHIN_MS);
