@@ -239,6 +239,8 @@ describe('servers', () => {
   it('are not called lost because the api was away', async () => {
     const { id, coordinator, server } = await running();
     server.stop();
+    await coordinator.publish([coordinator.event('behind its last heartbeat')]);
+    await coordinator.acknowledged(); // so the new api finds none to be read
     await plane.api.stop();
     await plane.passTime(id, 7_000);
     // What the new api knows of the server is seven seconds old; it has not heard for long enough to judge that until something newer comes.
@@ -248,6 +250,7 @@ describe('servers', () => {
       plane.api = await plane.startApi();
       const members = plane.api.app.get(Fleet);
       expect(members.reliableForMs()).toBeLessThanOrEqual(Date.now() - startedAt);
+      expect((await members.find('server', server.id))!.lastSeenMs).toBeLessThanOrEqual(startedAt - 7_000);
       await ticks(plane.api, 4);
       expect((await runOf(id)).status).toBe('RUNNING');
       fleet.beat('server', server.id);

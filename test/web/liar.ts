@@ -1,7 +1,7 @@
 /** A parameter server that claims a run and reports hostile texts about it, through the same stream as a real one. */
 import { connectRedis, controlKey, sendReport, startHeartbeats, type Report } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
-import { until } from '../api/services.js';
+import { expect } from 'vitest';
 
 const ID = 'ps-liar';
 
@@ -22,7 +22,7 @@ export async function startLiar(redisUrl: string, runId: string): Promise<{ stop
   const address = { index: 0, serverId: ID, host: '127.0.0.1', port: 9, unixPath: null };
   await sendReport(redis, { kind: 'server.claimed', runId, attempt: 1, address });
   // The api tells the servers to begin before it believes what a coordinator says.
-  await until('the start', () => redis.hget(controlKey(runId), 'start').then((start) => start !== null));
+  await expect.poll(() => redis.hget(controlKey(runId), 'start')).not.toBeNull();
   for (const report of lies(runId)) await sendReport(redis, report);
   return {
     stop: async () => {
