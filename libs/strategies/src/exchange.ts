@@ -61,6 +61,15 @@ export interface HostRows {
   readonly rowsAtOnce: number;
 }
 
+/** A batch that was filled in, to be computed. */
+export interface PreparedStep {
+  /**
+   * Starts the step, as in Trainer.step. The one before may still run: then this one follows it, or is left out where it fails.
+   * @returns waits for its end, and gives its result
+   */
+  start(step: number, rate: number): () => StepResult;
+}
+
 export interface Trainer {
   readonly description: ModelDescription;
   readonly layout: Layout;
@@ -83,6 +92,8 @@ export interface Trainer {
    * @param rate learning rate
    */
   step(batch: HostBatch, step: number, rate: number): StepResult;
+  /** Fills a batch in, while the step before may still run. Arrays of a result are valid until the next but one was filled in. Where it is missing, steps go one by one. */
+  readonly prepare?: ((batch: HostBatch) => PreparedStep) | undefined;
   /**
    * What the model answers for rows, as inference computes it: the values of each output. Arrays are valid until the next step or prediction.
    * @param step from 1: the next one of the optimizer

@@ -24,7 +24,7 @@ import {
 } from '@paceline/collectives';
 import { Arena } from '@paceline/kernels';
 import { replicaRows } from '@paceline/learning';
-import { FAILED, GATHERED, PROGRESS, REDUCED } from '../threads/cells.js';
+import { ELSEWHERE, FAILED, GATHERED, PROGRESS, REDUCED } from '../threads/cells.js';
 import { COUNT, RATE, ROWS, slotRange, STEP_NUMBER, type BatchBuffers, type ToGroup } from '../threads/protocol.js';
 import { PARAMETERS } from '../threads/local-updates.js';
 import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type SharedModel, type ToGroupThread } from './protocol.js';
@@ -244,7 +244,7 @@ function note(failed: readonly Failure[]): void {
   if (failed.length === 0) return;
   for (const { replica, layer, message } of failed)
     if (replica < share.from || replica >= share.to) say({ kind: 'failed', message, replica, layer });
-  Atomics.store(cells, FAILED, 1);
+  Atomics.store(cells, FAILED, ELSEWHERE);
 }
 
 const rowsOf = ({ header }: Opened): string => (header[ROWS]! === 0 ? '' : `, rows ${header[ROWS]!.toString(16)}`);
@@ -305,7 +305,7 @@ async function inProgress(work: () => Promise<void>): Promise<void> {
     await work();
   } catch (error) {
     say(faultOf(error));
-    Atomics.store(cells, FAILED, 1);
+    Atomics.store(cells, FAILED, ELSEWHERE);
   } finally {
     clearInterval(alive);
     count();

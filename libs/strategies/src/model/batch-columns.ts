@@ -32,15 +32,15 @@ export class RowTensor {
 
   constructor(readonly tensor: tfc.Tensor) {}
 
-  /** @param indices numbers of rows, as a tensor and as its values */
-  column(indices: tfc.Tensor1D, rows: ArrayLike<number>): Column {
+  /** @param rows their numbers */
+  column(rows: Int32Array): Column {
     const { tensor } = this;
     const [, ...shape] = tensor.shape;
     return {
       shape: [rows.length, ...shape],
       dtype: tensor.dtype,
       fill: (into) => this.gather(rows, into),
-      tensor: () => tfc.gather(tensor, indices),
+      tensor: () => tfc.gather(tensor, tfc.tensor1d(rows, 'int32')),
     };
   }
 

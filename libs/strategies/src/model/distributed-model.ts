@@ -8,10 +8,11 @@ import { crc32 } from 'node:zlib';
 import { fillPermutation } from '@paceline/learning';
 import * as tfc from '@tensorflow/tfjs-core';
 import { ArgumentError, UnsupportedError } from '../errors.js';
-import type { Exchange, HostBatch, Trainer } from '../exchange.js';
+import type { Exchange, HostBatch, StepResult, Trainer } from '../exchange.js';
 import { columnOf, filler, RowTensor, type Column } from './batch-columns.js';
 import { Evaluation } from './evaluation.js';
 import { readCompiled, unsupportedPart, type Compiled } from './compiled.js';
+import { FitRows, looksAtBatches } from './fit-rows.js';
 import { measure, type Measured } from './metrics.js';
 import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
 import { OptimizerLink, trainedWeights } from './optimizer-link.js';
@@ -32,8 +33,28 @@ interface Session {
 /** Losses that tf.js computes from targets of −1 and 1 as they are, and Keras from 0 and 1 too. */
 const HINGES: ReadonlySet<string> = new Set(['hinge', 'squaredHinge']);
 
-/** Places of `shuffle` and `initialEpoch` among the arguments of `fitLoop` after the data. */
-const [SHUFFLE, INITIAL_EPOCH] = [7, 9];
+/** Places among the arguments of `fitLoop` after the data. */
+const [BATCH_SIZE, CALLBACKS, SHUFFLE, INITIAL_EPOCH] = [1, 4, 7, 9];
+/** Of tf.js. */
+const BATCH_SIZE_DEFAULT = 32;
+
+/** Inputs, targets, and the class weights of each target where there are some. */
+type Columns = readonly (Column | undefined)[];
+
+/** Of one call of `fit`: the place of a batch in its epoch, and the batch after it where that may begin before tf.js has heard of this one. */
+interface FitBatch {
+  readonly rows: FitRows;
+  readonly from: number;
+  readonly next?: { readonly from: number; readonly columns: Columns } | undefined;
+}
+
+/** A step that was started. */
+interface Begun {
+  readonly trainer: Trainer;
+  readonly result: () => StepResult;
+  /** Waits for its end where nobody asks for the result. */
+  readonly forget: () => void;
+}
 
 export class DistributedModel {
   private session: Session | undefined;
@@ -42,6 +63,8 @@ export class DistributedModel {
   private epochs = 0;
   /** What the last batch came to of which this process had a part of the rows. */
   private measured: readonly number[] | undefined;
+  /** The step that was started before `fit` has asked for it. */
+  private begun: (Begun & Pick<FitBatch, 'rows' | 'from'>) | undefined;
 
   constructor(
     private readonly user: UserModel,
@@ -111,26 +134,27 @@ export class DistributedModel {
     this.attachEvaluation(model);
     const fitLoop = model.fitLoop.bind(model);
     model.fitLoop = async (_, data, ...more) => {
-      const columns = data.map((tensor) => tensor && new RowTensor(tensor));
+      const given = data.map((tensor) => tensor && new RowTensor(tensor));
+      const columnsOf = (rows: Int32Array): Columns => given.map((column) => column?.column(rows));
       const count = data[0]!.shape[0]!;
-      const rows = tfc.range(0, count, 1, 'int32');
+      const places = tfc.range(0, count, 1, 'int32');
       const { isShared } = this.exchange;
-      const order = isShared ? this.commonOrder(count, more) : undefined;
-      const train: TrainFunction = ([indices]) => {
-        const numbers = Int32Array.from(valuesOf(indices as tfc.Tensor1D));
-        order?.(numbers);
-        const batch = order ? tfc.tensor1d(numbers, 'int32') : (indices as tfc.Tensor1D);
-        const digest = isShared ? crc32(new Uint8Array(numbers.buffer)) : 0;
-        return this.train(
-          model,
-          columns.map((column) => column?.column(batch, numbers)),
-          digest,
-        );
+      const isAhead = !isShared && !looksAtBatches(more[CALLBACKS]);
+      const rows = new FitRows(count, Number(more[BATCH_SIZE] ?? BATCH_SIZE_DEFAULT), this.shuffling(more));
+      const train: TrainFunction = ([batch]) => {
+        const { 0: from, length: size } = valuesOf(batch!) as Int32Array;
+        const numbers = rows.of(from!, size);
+        const next = isAhead ? rows.after(from!) : undefined;
+        return this.train(model, columnsOf(numbers), {
+          rowsDigest: isShared ? crc32(new Uint8Array(numbers.buffer)) : 0,
+          fit: { rows, from: from!, next: next && { from: next.from, columns: columnsOf(rows.of(next.from, next.size)) } },
+        });
       };
       try {
-        return await fitLoop(train, [rows], ...more);
+        return await fitLoop(train, [places], ...more);
       } finally {
-        rows.dispose();
+        places.dispose();
+        this.forgetBegun();
       }
     };
   }
@@ -153,19 +177,17 @@ export class DistributedModel {
   }
 
   /**
-   * Every process must take the same rows, and tf.js shuffles by chance: rows are shuffled here instead, by the seed and the count of epochs.
+   * How the rows of an epoch are put in order: here and not by tf.js, since the rows of the batch after a batch have to be known, and processes must take the
+   * same ones. With several processes the seed and the count of epochs decide, else chance, as in tf.js.
    * @param more arguments of `fitLoop`; that it shuffles is taken out
-   * @returns what turns places of an epoch into rows
    */
-  private commonOrder(count: number, more: unknown[]): ((numbers: Int32Array) => void) | undefined {
-    if ((more[SHUFFLE] ?? true) !== true) return undefined; // tf.js shuffles where nothing is said
+  private shuffling(more: unknown[]): ((order: Int32Array) => void) | undefined {
+    const shuffle = more[SHUFFLE] ?? true;
+    if (!shuffle || shuffle === 'batch') return undefined; // what it does not have, tf.js refuses itself
     more[SHUFFLE] = false;
+    if (!this.exchange.isShared) return (order) => tfc.util.shuffle(order);
     this.epochs = Math.max(this.epochs, Number(more[INITIAL_EPOCH] ?? 0));
-    const order = new Int32Array(count);
-    return (numbers) => {
-      if (numbers[0] === 0) fillPermutation(this.seed, this.epochs++, count, order);
-      for (let i = 0; i < numbers.length; i++) numbers[i] = order[numbers[i]!]!;
-    };
+    return (order) => fillPermutation(this.seed, this.epochs++, order.length, order);
   }
 
   private leaveTrained(): void {
@@ -179,24 +201,93 @@ export class DistributedModel {
     this.attachedTo = undefined;
   }
 
-  /** @param columns inputs, targets, and the class weights of each target where there are some */
-  private train(model: TfModel, columns: readonly (Column | undefined)[], rowsDigest = 0): tfc.Scalar[] {
-    const { compiled, trainer, weights, link, optimizer } = this.sessionOf(model);
-    const [inputs, outputs] = [model.inputs.length, model.outputs.length];
-    const [count] = columns[0]!.shape as [number];
-    const targets = model.outputs.map((_, i) => ({ target: columns[inputs + i]!, weights: columns[inputs + outputs + i] }));
-    checkWeights(model, compiled, targets);
-    const batch = { ...batchOf(model, compiled, columns.slice(0, inputs) as Column[], targets, count), rowsDigest };
-    weights.takeUp();
-    const step = link.nextStep();
-    const result = trainer.step(batch, step, optimizer.learningRate);
-    link.stepped();
+  private train(model: TfModel, columns: Columns, { rowsDigest = 0, fit }: { rowsDigest?: number; fit?: FitBatch } = {}): tfc.Scalar[] {
+    const session = this.sessionOf(model);
+    const begun = this.takeBegun(session, fit) ?? this.start(session, model, columns, rowsDigest);
+    if (fit?.next) this.startNext(session, model, fit);
+    const result = this.resultOf(begun);
     const { rows } = result;
     // A process whose replicas train alone, and have no row of a small batch, has nothing new to say.
     if (rows.from === rows.to) return (this.measured ?? [0, ...model.metricsTensors.map(() => 0)]).map((value) => tfc.scalar(value));
-    const measures = measure(model, { rows, columns: targets, targets: result.targets, outputs: result.outputs });
-    if (rows.to - rows.from < count) this.measured = [result.loss, ...measures.map((value) => value.dataSync()[0]!)];
+    const measured = { rows, columns: targetsOf(model, columns), targets: result.targets, outputs: result.outputs };
+    const measures = measure(model, measured);
+    if (rows.to - rows.from < columns[0]!.shape[0]!) this.measured = [result.loss, ...measures.map((value) => value.dataSync()[0]!)];
     return [tfc.scalar(result.loss), ...measures];
+  }
+
+  private start({ compiled, trainer, weights, link, optimizer }: Session, model: TfModel, columns: Columns, rowsDigest: number): Begun {
+    const targets = targetsOf(model, columns);
+    checkWeights(model, compiled, targets);
+    const [count] = columns[0]!.shape as [number];
+    const batch = { ...batchOf(model, compiled, columns.slice(0, model.inputs.length) as Column[], targets, count), rowsDigest };
+    const prepared = trainer.prepare?.(batch);
+    weights.takeUp();
+    const step = link.nextStep();
+    if (!prepared)
+      return {
+        trainer,
+        result: () => {
+          const result = trainer.step(batch, step, optimizer.learningRate);
+          link.stepped(step);
+          return result;
+        },
+        forget: () => undefined, // it has not begun
+      };
+    const end = prepared.start(step, optimizer.learningRate);
+    link.stepped(step); // whoever reads the optimizer now waits for the step
+    const leaveOut = (): void => link.stepped(step - 1);
+    return {
+      trainer,
+      result: () => {
+        try {
+          return end();
+        } catch (error) {
+          leaveOut();
+          throw error;
+        }
+      },
+      forget: () => {
+        try {
+          end();
+        } catch {
+          leaveOut();
+        }
+      },
+    };
+  }
+
+  /** The threads go on with the next batch while tf.js keeps its books of this one. */
+  private startNext(session: Session, model: TfModel, { rows, next }: FitBatch): void {
+    const { from, columns } = next!;
+    if (!session.trainer.prepare) return;
+    try {
+      this.begun = { ...this.start(session, model, columns, 0), rows, from };
+    } catch {
+      this.begun = undefined; // what is wrong with that batch is said when its turn comes
+    }
+  }
+
+  private takeBegun({ trainer }: Session, fit: FitBatch | undefined): Begun | undefined {
+    const { begun } = this;
+    if (!fit || begun?.trainer !== trainer || begun.rows !== fit.rows || begun.from !== fit.from) return undefined;
+    this.begun = undefined;
+    return begun;
+  }
+
+  private resultOf({ result }: Begun): StepResult {
+    try {
+      return result();
+    } catch (error) {
+      this.begun = undefined; // it was left out
+      throw error;
+    }
+  }
+
+  /** A fit has ended before the batch that was started last: it counts, as weights and optimizer have it, and nobody asks for its loss. */
+  private forgetBegun(): void {
+    const { begun } = this;
+    this.begun = undefined;
+    begun?.forget();
   }
 
   /** What a model was compiled to may change between two batches. */
@@ -254,6 +345,10 @@ export class DistributedModel {
 }
 
 const given = (tensor: tfc.Tensor | null | undefined): Column | undefined => (tensor ? columnOf(tensor) : undefined);
+
+function targetsOf({ inputs: { length: inputs }, outputs }: TfModel, columns: Columns): Measured['columns'] {
+  return outputs.map((_, i) => ({ target: columns[inputs + i]!, weights: columns[inputs + outputs.length + i] }));
+}
 
 function checkWeights(model: TfModel, { hasLossOfBatch, format }: Compiled, targets: Measured['columns']): void {
   if (targets.every(({ weights }) => weights === undefined)) return;

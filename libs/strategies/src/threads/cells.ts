@@ -14,15 +14,27 @@
  * | MET | compute threads | arrivals at meetings of the replicas of a function (meeting.ts) |
  * | DONE | compute threads | commands done, over all threads |
  * | PROGRESS | compute threads | rises whenever work has moved on |
- * | FAILED | compute threads, group thread | of the present step or prediction: whether a replica threw |
+ * | FAILED | compute threads, group thread | of the present step or prediction: whether a replica threw, as the number of the command; a step that was given behind it is left out |
  * | ENDED | compute threads | whether a thread ended |
+ * | SETS | main | of the last four commands: in which set of numbers and buffers a step or prediction finds what it needs |
+ *
+ * The main thread may give one step more before the present one has ended: threads then go from step to step without waiting for it. Both are steps of the
+ * same model, so KIND and MODEL hold for both.
  *
  * Counters wrap around at 2³², so two of them are compared by the sign of their difference.
  */
 export const [COMMAND, KIND, MODEL, ARRIVED, DONE, PROGRESS, FAILED, ENDED, SUMMED, REDUCED, UPDATED, GATHERED, MET] = [
   0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
 ];
-export const CELLS = 13;
+const SETS = 13;
+const RING = 4;
+export const CELLS = SETS + RING;
+
+/** Where a command has its set. */
+export const setCell = (command: number): number => SETS + (command & (RING - 1));
+
+/** What FAILED says when it is another process that has failed. */
+export const ELSEWHERE = -1;
 
 export const [MESSAGE, STEP, PREDICT, END] = [0, 1, 2, 3];
 

@@ -17,6 +17,7 @@ import {
   PREDICT,
   PROGRESS,
   REDUCED,
+  setCell,
   STEP,
   SUMMED,
   UPDATED,
@@ -68,7 +69,7 @@ async function take(message: ToThread): Promise<FromThread> {
       models.set(message.model, await loaded!.ReplicaSession.open(message, index, threads));
       break;
     case 'buffers':
-      models.get(message.model)!.useBuffers(message.buffers);
+      models.get(message.model)!.useBuffers(message.buffers, message.set);
       break;
     case 'freeze':
       models.get(message.model)!.freeze(message.paths);
@@ -98,15 +99,21 @@ async function messages(): Promise<void> {
 
 /**
  * A step, or a prediction, which ends when all outputs lie in their buffers.
+ * @param command its number
  * @param steps and predictions so far, with this one
  * @returns undefined where a replica has failed
  */
-function compute(kind: number, steps: number): ReplicaSession | undefined {
+function compute(kind: number, command: number, steps: number): ReplicaSession | undefined {
   const arrivals = Math.imul(steps, threads);
   const session = models.get(Atomics.load(cells, MODEL))!;
+  session.useSet(Atomics.load(cells, setCell(command)));
   // Replicas that train alone meet those of other processes in averages alone.
   const meets = collect !== undefined && (kind === PREDICT || !session.isLocal);
   let replica: number | undefined;
+  if (Atomics.load(cells, FAILED) === ((command - 1) | 0)) {
+    arrive(cells, ARRIVED, arrivals); // the step before has failed: this one is left out
+    return undefined;
+  }
   try {
     if (kind === PREDICT || !session.isLocal) session.load();
     for (replica of session.replicas) {
@@ -118,12 +125,12 @@ function compute(kind: number, steps: number): ReplicaSession | undefined {
     const failure = failed(error, replica);
     say(failure);
     if (meets) tellGroup(failure);
-    Atomics.store(cells, FAILED, 1);
+    Atomics.store(cells, FAILED, command);
   }
   arrive(cells, ARRIVED, arrivals);
   waitFor(cells, ARRIVED, arrivals);
   if (meets) meetOthers(kind, session);
-  if (Atomics.load(cells, FAILED) === 1) return undefined;
+  if (Atomics.load(cells, FAILED) !== 0) return undefined;
   if (kind === PREDICT) return session;
   if (session.isServed) {
     session.sumNodes();
@@ -132,7 +139,7 @@ function compute(kind: number, steps: number): ReplicaSession | undefined {
   session.updateChunks();
   Atomics.add(cells, PROGRESS, 1);
   if (session.isSharded) gather();
-  return Atomics.load(cells, FAILED) === 1 ? undefined : session;
+  return Atomics.load(cells, FAILED) !== 0 ? undefined : session;
 }
 
 /** Steps that were not left out, and whose parameters were to be gathered. */
@@ -176,7 +183,7 @@ async function run(): Promise<void> {
     const done = Math.imul(command, threads);
     if (kind === STEP || kind === PREDICT) {
       steps = (steps + 1) | 0;
-      const session = compute(kind, steps);
+      const session = compute(kind, command, steps);
       arrive(cells, DONE, done);
       if (!session || kind === PREDICT) continue;
       waitFor(cells, DONE, done);

@@ -3,7 +3,7 @@ import { Arena, type SharedMemory } from '@paceline/kernels';
 import type { Layout } from '@paceline/learning';
 import { UnsupportedError } from '../errors.js';
 import type { Placement } from '../members/group-link.js';
-import { HEADER, slotRange, type ModelMemory, type Share } from './protocol.js';
+import { HEADER, SETS, slotRange, type ModelMemory, type Share } from './protocol.js';
 
 const LINE_BYTES = 64;
 const MOST_BYTES = 2 ** 30;
@@ -54,8 +54,8 @@ export function placed(layout: Layout, { share, slots, placement, isLocal }: Pla
     slots: slots.map((value) => filled(slotLength, value)),
     own,
     zeros: filled(largest, 0),
-    header: new SharedArrayBuffer(HEADER * 8),
-    losses: new SharedArrayBuffer(share.replicas * 8),
+    header: new SharedArrayBuffer(SETS * HEADER * 8),
+    losses: new SharedArrayBuffer(SETS * share.replicas * 8),
     scratch: scratch > 0 ? filled(scratch, 0) : 0,
     local: isLocal
       ? {

@@ -23,6 +23,12 @@ export type ToGroup =
   | { readonly kind: 'meet'; readonly at: Met }
   | Extract<FromThread, { kind: 'failed' }>;
 
+/**
+ * Sets of numbers and buffers. One batch is filled while another is computed, so steps alternate between the first two; rows to be predicted between
+ * them have the third. Where steps are given one at a time, all have the first.
+ */
+export const [FIRST_SET, PREDICTIONS_SET, SETS] = [0, 2, 3];
+
 /** Where a batch lies: rows one after the other, in the order of the format; longer than what is used. */
 export interface BatchBuffers {
   readonly inputs: readonly SharedArrayBuffer[];
@@ -34,6 +40,13 @@ export interface BatchBuffers {
 /** Numbers of the present step or prediction, float64. */
 export const [COUNT, STEP_NUMBER, RATE, VERSION, ROWS, ROWS_AT_ONCE, LOCAL_STEP] = [0, 1, 2, 3, 4, 5, 6];
 export const HEADER = 7;
+
+/** The numbers of a set. */
+export const headerOf = (header: SharedArrayBuffer, set: number): Float64Array => new Float64Array(header, set * HEADER * 8, HEADER);
+
+/** The losses of a set. */
+export const lossesOf = (losses: SharedArrayBuffer, set: number, replicas: number): Float64Array =>
+  new Float64Array(losses, set * replicas * 8, replicas);
 
 /** Pointers into the arena, and what is shared beside it. */
 export interface ModelMemory {
@@ -48,9 +61,9 @@ export interface ModelMemory {
   readonly own: Range | undefined;
   /** As many zeros as the largest chunk has elements. */
   readonly zeros: number;
-  /** HEADER float64. */
+  /** HEADER float64 for each set. */
   readonly header: SharedArrayBuffer;
-  /** Float64: the sum of the losses of each replica's examples, of all replicas. */
+  /** Float64, for each set: the sum of the losses of each replica's examples, of all replicas. */
   readonly losses: SharedArrayBuffer;
   /** Where the group thread receives. */
   readonly scratch: number;
@@ -101,7 +114,12 @@ export interface OpenModel extends TrainingPlan {
 export type ToThread =
   | { readonly kind: 'describe'; readonly spec: PlanSpec; readonly format: TrainingPlan['format'] }
   | ({ readonly kind: 'open' } & OpenModel)
-  | { readonly kind: 'buffers'; readonly model: number; readonly buffers: BatchBuffers }
+  | {
+      readonly kind: 'buffers';
+      readonly model: number;
+      readonly buffers: BatchBuffers;
+      /** The first one where left out. */ readonly set?: number;
+    }
   | { readonly kind: 'freeze'; readonly model: number; readonly paths: readonly string[] }
   /**
    * What replicas that train alone have becomes common, vector by vector (LocalUpdates): `collect` ends with the sums of this process, `take` begins with

@@ -12,9 +12,13 @@ import { createLayout, replicaRows, shardChunks, split, type Layout } from '@pac
 import type { RunSpec } from '@paceline/spec';
 import {
   COUNT,
+  FIRST_SET,
+  headerOf,
   LOCAL_STEP,
+  lossesOf,
   RATE,
   ROWS_AT_ONCE,
+  SETS,
   slotRange,
   STEP_NUMBER,
   VERSION,
@@ -50,12 +54,14 @@ interface Range {
 type Chunk = Layout['chunks'][number];
 
 export class ReplicaSession {
-  private readonly header: Float64Array;
-  private readonly losses: Float64Array;
+  private readonly headers: readonly Float64Array[];
+  private readonly losses: readonly Float64Array[];
+  private readonly buffers: (BatchBuffers | undefined)[] = [];
+  /** Which of them the present step or prediction uses. */
+  private set = FIRST_SET;
   private readonly parameters: Float32Array;
   private readonly gradients: readonly Float32Array[];
   private readonly update: Update;
-  private buffers: BatchBuffers | undefined;
   private readonly local: LocalUpdates | undefined;
   /** Where replicas train alone: what each of them updates. */
   private allRanges: readonly UpdatedRange[] = [];
@@ -64,6 +70,8 @@ export class ReplicaSession {
   /** What it updates. */
   private updates: { readonly chunk: Range; readonly trained: readonly Range[]; readonly isState: boolean }[] = [];
   private loaded = -1;
+  /** Of the parameters of the present step: the main thread may write that of the next one already. */
+  private version = -1;
   /** Replicas of this thread, in order. */
   readonly replicas: readonly number[];
 
@@ -76,8 +84,9 @@ export class ReplicaSession {
     private readonly engine: Engine,
   ) {
     const { memory, rule } = open;
-    this.header = new Float64Array(memory.header);
-    this.losses = new Float64Array(memory.losses);
+    const sets = Array.from({ length: SETS }, (_, set) => set);
+    this.headers = sets.map((set) => headerOf(memory.header, set));
+    this.losses = sets.map((set) => lossesOf(memory.losses, set, open.share.replicas));
     this.parameters = arena.f32(memory.parameters, layout.totalLength);
     this.gradients = memory.gradients.map((pointer) => arena.f32(pointer, layout.totalLength));
     this.update = updateOf(rule, memory.zeros);
@@ -96,8 +105,18 @@ export class ReplicaSession {
     return new ReplicaSession(open, index, threads, layout, arena, engine);
   }
 
-  useBuffers(buffers: BatchBuffers): void {
-    this.buffers = buffers;
+  useBuffers(buffers: BatchBuffers, set = FIRST_SET): void {
+    this.buffers[set] = buffers;
+  }
+
+  /** A step or prediction begins. */
+  useSet(set: number): void {
+    this.set = set;
+    this.version = this.header[VERSION]!;
+  }
+
+  private get header(): Float64Array {
+    return this.headers[this.set]!;
   }
 
   freeze(paths: readonly string[]): void {
@@ -163,9 +182,8 @@ export class ReplicaSession {
 
   /** The parameters, unless the engine has these already. */
   load(): void {
-    const version = this.header[VERSION]!;
-    if (version === this.loaded) return;
-    this.loaded = version;
+    if (this.version === this.loaded) return;
+    this.loaded = this.version;
     this.engine.load(this.parameters);
   }
 
@@ -178,7 +196,7 @@ export class ReplicaSession {
     this.loadLocal(replica - share.from);
     if (from === to) {
       out.fill(0);
-      this.losses[replica] = 0;
+      this.losses[this.set]![replica] = 0;
       return;
     }
     const { metricSums } = this.engine.step({
@@ -187,7 +205,7 @@ export class ReplicaSession {
       batches: [this.rows(from, to, count)],
       out,
     });
-    this.losses[replica] = metricSums[0]!;
+    this.losses[this.set]![replica] = metricSums[0]!;
   }
 
   /** The outputs of the rows of one replica, to their places. */
@@ -202,7 +220,7 @@ export class ReplicaSession {
   }
 
   private rows(from: number, to: number, count: number): Batch {
-    const { inputs, targets, weights, outputs } = this.buffers!;
+    const { inputs, targets, weights, outputs } = this.buffers[this.set]!;
     const part = (buffer: SharedArrayBuffer, floats: number): Float32Array =>
       new Float32Array(buffer, from * floats * 4, (to - from) * floats);
     const { format, description } = this.open;
@@ -264,7 +282,7 @@ export class ReplicaSession {
   /** Where the engines keep their copy: behind the update, while the main thread prepares the next batch. */
   loadEarly(): void {
     if (!this.open.loadsEarly) return;
-    this.loaded = this.header[VERSION]! + 1;
+    this.loaded = this.version + 1;
     this.engine.load(this.parameters);
   }
 

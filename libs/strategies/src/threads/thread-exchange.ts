@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 import { createLayout, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
 import { ArgumentError, ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
-import type { Exchange, HostBatch, HostRows, StepResult, Trainer, TrainingPlan } from '../exchange.js';
+import type { Exchange, HostBatch, HostRows, PreparedStep, StepResult, Trainer, TrainingPlan } from '../exchange.js';
 import type { LocalReplicas } from '../replicas/distributed-dataset.js';
 import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
@@ -12,10 +12,15 @@ import { initialSlots, type OuterRule } from '../update-rule.js';
 import type { GroupThread } from '../members/group-link.js';
 import {
   COUNT,
+  FIRST_SET,
+  headerOf,
   LOCAL_STEP,
+  lossesOf,
+  PREDICTIONS_SET,
   RATE,
   ROWS,
   ROWS_AT_ONCE,
+  SETS,
   STEP_NUMBER,
   VERSION,
   type BatchBuffers,
@@ -99,14 +104,18 @@ class ThreadTrainer implements Trainer {
   private readonly kept: Slots;
   private readonly share: Share;
   private readonly slotCount: number;
-  private readonly header: Float64Array;
-  private readonly losses: Float64Array;
+  private readonly headers: readonly Float64Array[];
+  private readonly losses: readonly Float64Array[];
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
   private readonly group: GroupThread | undefined;
   /** The version that all processes have. */
   private agreed = -1;
-  private buffers: BatchBuffers | undefined;
-  private capacity = 0;
+  private readonly buffers: ({ readonly capacity: number; readonly buffers: BatchBuffers } | undefined)[] = [];
+  /** The set of the batch that was prepared last. */
+  private set = FIRST_SET;
+  /** Of the last step that was started. */
+  private lastStep = 0;
+  readonly prepare: Trainer['prepare'];
 
   constructor(
     private readonly pool: ThreadPool,
@@ -127,8 +136,10 @@ class ThreadTrainer implements Trainer {
     const { arena, memory } = placed(this.layout, { share, slots, placement, isLocal: local !== undefined });
     this.common = arena.f32(memory.parameters, this.layout.totalLength);
     this.kept = new Slots(slots, this.layout.trainableLength, memory, arena);
-    this.header = new Float64Array(memory.header);
-    this.losses = new Float64Array(memory.losses);
+    const sets = Array.from({ length: SETS }, (_, set) => set);
+    this.headers = sets.map((set) => headerOf(memory.header, set));
+    this.losses = sets.map((set) => lossesOf(memory.losses, set, share.replicas));
+    if (!group && !local) this.prepare = (batch) => this.prepared(batch, (this.set = 1 - this.set));
     this.floats = {
       inputs: plan.format.inputs.map(fieldLength),
       targets: plan.format.targets.map(fieldLength),
@@ -147,6 +158,7 @@ class ThreadTrainer implements Trainer {
   }
 
   get parameters(): Float32Array {
+    this.settle();
     this.average();
     return this.common;
   }
@@ -169,7 +181,7 @@ class ThreadTrainer implements Trainer {
     if (!group) return this.ask({ kind: 'average', model, vectors, part: 'all' });
     for (const vector of vectors) {
       this.ask({ kind: 'average', model, vectors: [vector], part: 'collect' });
-      group.average(this.pool, model, vector, this.header[STEP_NUMBER]!);
+      group.average(this.pool, model, vector, this.lastStep);
       this.ask({ kind: 'average', model, vectors: [vector], part: 'take' });
     }
   }
@@ -180,8 +192,9 @@ class ThreadTrainer implements Trainer {
   }
 
   get slots(): readonly Float32Array[] {
+    this.settle();
     this.average(true);
-    return this.kept.whole((into) => this.group!.slots(this.pool, this.model, this.header[STEP_NUMBER]! + 1, into));
+    return this.kept.whole((into) => this.group!.slots(this.pool, this.model, this.lastStep + 1, into));
   }
 
   freeze(paths: readonly string[]): void {
@@ -190,8 +203,12 @@ class ThreadTrainer implements Trainer {
   }
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
+    return this.prepared(batch, FIRST_SET).start(step, rate)();
+  }
+
+  private prepared(batch: HostBatch, set: number): PreparedStep {
     const { count } = batch;
-    const buffers = this.buffersFor(count);
+    const buffers = this.buffersFor(count, set);
     const [inputs, targets, outputs] = [
       this.views('inputs', buffers, count),
       this.views('targets', buffers, count),
@@ -202,22 +219,37 @@ class ThreadTrainer implements Trainer {
     const weights = new Float32Array(buffers.weights, 0, count);
     if (batch.weights) batch.weights(weights);
     else weights.fill(1);
-    const { header } = this;
+    const start = (step: number, rate: number) => {
+      const end = this.begin(batch, set, step, rate);
+      return (): StepResult => {
+        const failures = end();
+        if (failures.length > 0) throw replicaError(failures, step - 1);
+        if (this.local) return this.steppedAlone(batch, this.local.steps, buffers);
+        const loss = this.losses[set]!.reduce((sum, value) => sum + value, 0) / count;
+        return { loss, rows: { from: 0, to: count }, targets, outputs };
+      };
+    };
+    return { start };
+  }
+
+  private begin({ count, rowsDigest = 0 }: HostBatch, set: number, step: number, rate: number): () => FromThread[] {
+    const header = this.headers[set]!;
+    this.lastStep = step;
     header[COUNT] = count;
     header[STEP_NUMBER] = step;
     header[RATE] = rate;
-    header[ROWS] = batch.rowsDigest ?? 0;
+    header[ROWS] = rowsDigest;
     this.agree(step);
     this.kept.unstage();
     header[VERSION] = this.version;
     if (this.begins) this.average(true); // slots that nobody has written to stay what they are
     header[LOCAL_STEP] = this.begins ? 0 : 1;
-    const failures = this.pool.compute(STEP, this.model);
-    if (failures.length > 0) throw replicaError(failures, step - 1);
-    this.agreed = ++this.version;
-    if (this.local) return this.steppedAlone(batch, this.local.steps, buffers);
-    const loss = this.losses.reduce((sum, value) => sum + value, 0) / count;
-    return { loss, rows: { from: 0, to: count }, targets, outputs };
+    this.agreed = ++this.version; // what is read from now on waits for the step
+    return this.pool.begin(STEP, this.model, set);
+  }
+
+  private settle(): void {
+    if (this.pool.isOpen) this.pool.settle();
   }
 
   /** Where replicas train alone nothing is heard of those of other processes: the result is that of the rows of this one's. */
@@ -227,17 +259,20 @@ class ThreadTrainer implements Trainer {
     if (++this.alone === localSteps) this.average();
     const { from, to, replicas } = this.share;
     const rows = { from: replicaRows(count, replicas, from).from, to: replicaRows(count, replicas, to - 1).to };
-    const sum = this.losses.subarray(from, to).reduce((total, value) => total + value, 0);
+    const sum = this.losses[FIRST_SET]!.subarray(from, to).reduce((total, value) => total + value, 0);
     const own = (kind: 'targets' | 'outputs'): Float32Array[] =>
       this.views(kind, buffers, rows.to).map((values, i) => values.subarray(rows.from * this.floats[kind][i]!));
     return { loss: sum / (rows.to - rows.from), rows, targets: own('targets'), outputs: own('outputs') };
   }
 
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
-    const buffers = this.buffersFor(count);
+    this.settle();
+    const set = this.prepare ? PREDICTIONS_SET : FIRST_SET;
+    const buffers = this.buffersFor(count, set);
     const inputs = this.views('inputs', buffers, count);
     fills.forEach((fill, i) => fill(inputs[i]!));
-    const { header } = this;
+    const header = this.headers[set]!;
+    this.lastStep = step;
     header[COUNT] = count;
     header[STEP_NUMBER] = step;
     header[ROWS_AT_ONCE] = rowsAtOnce;
@@ -246,7 +281,7 @@ class ThreadTrainer implements Trainer {
     this.agree(step);
     this.average();
     header[VERSION] = this.version;
-    const failures = this.pool.compute(PREDICT, this.model);
+    const failures = this.pool.compute(PREDICT, this.model, set);
     if (failures.length > 0) throw replicaError(failures, step - 1);
     return this.views('outputs', buffers, count);
   }
@@ -272,17 +307,18 @@ class ThreadTrainer implements Trainer {
     for (const answer of this.pool.ask(message)) okOf(answer);
   }
 
-  private buffersFor(count: number): BatchBuffers {
-    if (this.buffers && count <= this.capacity) return this.buffers;
+  private buffersFor(count: number, set: number): BatchBuffers {
+    const present = this.buffers[set];
+    if (present && count <= present.capacity) return present.buffers;
     if (count > LIMITS.globalBatchExamples)
       throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
-    this.capacity = count;
     const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(count * floats * 4);
     const { inputs, targets, outputs } = this.floats;
-    this.buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared) };
-    this.ask({ kind: 'buffers', model: this.model, buffers: this.buffers });
-    this.group?.useBuffers(this.pool, this.model, this.buffers);
-    return this.buffers;
+    const buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared) };
+    this.ask({ kind: 'buffers', model: this.model, buffers, set });
+    this.buffers[set] = { capacity: count, buffers };
+    this.group?.useBuffers(this.pool, this.model, buffers);
+    return buffers;
   }
 }
 

@@ -5,8 +5,8 @@
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
 import { ClusterConfigError, disposed, MemberError, ThreadError } from '../errors.js';
 import type { GroupThread } from '../members/group-link.js';
-import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PREDICT, PROGRESS, STEP, waitFor } from './cells.js';
-import type { FromThread, ThreadInit, ToThread } from './protocol.js';
+import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PREDICT, PROGRESS, setCell, STEP, waitFor } from './cells.js';
+import { FIRST_SET, type FromThread, type ThreadInit, type ToThread } from './protocol.js';
 import { isGone, threadEntry } from './thread-entry.js';
 
 export interface PoolOptions {
@@ -34,6 +34,10 @@ export class ThreadPool {
   private readonly workers: Worker[] = [];
   private readonly ports: MessagePort[] = [];
   private commands = 0;
+  /** Steps of one model that were started and not yet waited for: at most two. */
+  private readonly running = new Set<() => FromThread[]>();
+  /** Whose steps they are. */
+  private runs = -1;
   private state: 'open' | 'broken' | 'disposed' = 'open';
   private cause: Error | undefined;
 
@@ -58,7 +62,7 @@ export class ThreadPool {
 
   /** The same message to some threads, and their answers. Those that are not named answer nothing. */
   ask(message: ToThread, threads = this.threads): FromThread[] {
-    this.check();
+    this.settle();
     for (const worker of this.workers.slice(0, threads)) worker.postMessage(message);
     this.command(MESSAGE, Math.max(LEAST_START_MS, this.options.deadlineMs));
     return this.answers();
@@ -66,7 +70,7 @@ export class ThreadPool {
 
   /** A message to each thread that starts what may take as long as a step, and their answers. */
   call(messageOf: (thread: number) => ToThread): FromThread[] {
-    this.check();
+    this.settle();
     for (const [thread, worker] of this.workers.entries()) worker.postMessage(messageOf(thread));
     this.command(MESSAGE, this.options.deadlineMs);
     return [...this.answers(), ...this.failuresElsewhere()];
@@ -82,18 +86,45 @@ export class ThreadPool {
   }
 
   /** One step or prediction of a model; what replicas failed with. */
-  compute(kind: typeof STEP | typeof PREDICT, model: number): FromThread[] {
-    this.check();
-    Atomics.store(this.cells, FAILED, 0);
+  compute(kind: typeof STEP | typeof PREDICT, model: number, set = FIRST_SET): FromThread[] {
+    return this.begin(kind, model, set)();
+  }
+
+  /**
+   * Starts a step or prediction. One step of the same model may still run: the threads go on with this one when it has ended well, and leave it out
+   * when it has failed. Whatever else the threads are given waits for both.
+   * @param set which numbers and buffers it uses
+   * @returns waits for its end, once: what replicas failed with
+   */
+  begin(kind: typeof STEP | typeof PREDICT, model: number, set: number): () => FromThread[] {
+    if (this.running.size > 1 || kind !== STEP || this.runs !== model) this.settle();
+    else this.check();
+    this.runs = model;
+    if (this.running.size === 0) Atomics.store(this.cells, FAILED, 0);
     Atomics.store(this.cells, MODEL, model);
-    this.command(kind, this.options.deadlineMs);
-    if (Atomics.load(this.cells, FAILED) === 0) return [];
-    return [...this.answers(), ...this.failuresElsewhere()];
+    this.start(kind, set);
+    const command = this.commands;
+    let failures: FromThread[] | undefined;
+    const end = (): FromThread[] => {
+      if (failures) return failures;
+      this.finish(command, this.options.deadlineMs);
+      this.running.delete(end);
+      const failed = Atomics.load(this.cells, FAILED);
+      return (failures = failed !== 0 && ((failed - command) | 0) <= 0 ? [...this.answers(), ...this.failuresElsewhere()] : []);
+    };
+    this.running.add(end);
+    return end;
+  }
+
+  /** Waits for the steps that run. Whoever has started them learns what came of them. */
+  settle(): void {
+    this.check();
+    for (const end of this.running) end();
   }
 
   /** As compute, for a thread that must not stand still meanwhile: that of a process which serves a coordinator. */
   async computeLater(kind: typeof STEP | typeof PREDICT, model: number): Promise<FromThread[]> {
-    this.check();
+    this.settle();
     Atomics.store(this.cells, FAILED, 0);
     Atomics.store(this.cells, MODEL, model);
     const startMs = performance.now();
@@ -122,14 +153,25 @@ export class ThreadPool {
 
   async dispose(): Promise<void> {
     if (this.state === 'disposed') return;
+    this.endQuietly();
     this.state = 'disposed';
     this.start(END);
     for (const port of this.ports) port.close();
     await Promise.all(this.workers.map((worker) => worker.terminate()));
   }
 
-  private start(kind: number): void {
+  /** A step that still runs when the pool is disposed has nobody who asks what came of it. */
+  private endQuietly(): void {
+    try {
+      if (this.state === 'open') this.settle();
+    } catch (error) {
+      this.cause ??= error as Error; // of a pool that is broken: its threads have been ended
+    }
+  }
+
+  private start(kind: number, set = FIRST_SET): void {
     this.commands = (this.commands + 1) | 0;
+    Atomics.store(this.cells, setCell(this.commands), set);
     Atomics.store(this.cells, KIND, kind);
     Atomics.store(this.cells, COMMAND, this.commands);
     Atomics.notify(this.cells, COMMAND);
@@ -137,6 +179,10 @@ export class ThreadPool {
 
   private command(kind: number, deadlineMs: number): void {
     this.start(kind);
+    this.finish(this.commands, deadlineMs);
+  }
+
+  private finish(command: number, deadlineMs: number): void {
     let [seen, at] = [Atomics.load(this.cells, PROGRESS), performance.now()];
     const isOver = (): boolean => {
       if (Atomics.load(this.cells, ENDED) === 1 || this.workers.some(isGone) || this.options.group?.isGone) return true;
@@ -144,7 +190,7 @@ export class ThreadPool {
       if (progress !== seen) [seen, at] = [progress, performance.now()];
       return performance.now() - at > deadlineMs;
     };
-    const isDone = waitFor(this.cells, DONE, Math.imul(this.commands, this.threads), isOver);
+    const isDone = waitFor(this.cells, DONE, Math.imul(command, this.threads), isOver);
     const gone = this.workers.some(isGone) || this.options.group?.isGone; // asked after each command: the answer is kept from a thread that lives
     if (isDone) return;
     const hasEnded = gone || Atomics.load(this.cells, ENDED) === 1;
