@@ -1,5 +1,5 @@
 /** The suite's own arithmetic: a broken part must never look green. */
-import { readdirSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { PARTS, countAgain, countCheck, countTests, failureLines, filesToRunAgain, slowestFiles, summary } from '../test-parts.mjs';
@@ -108,4 +108,9 @@ it('every folder below test/ is a part', () => {
   const folders = readdirSync(join(repositoryRoot, 'test'), { withFileTypes: true }).filter((entry) => entry.isDirectory());
   const parts = PARTS.flatMap((part) => part.files ?? []).join(' ');
   expect(folders.filter(({ name }) => !parts.includes(`test/${name}/`)).map(({ name }) => name)).toEqual([]);
+});
+
+it('what a part names is there, and folders alone end with a slash: vitest finds no file behind one', () => {
+  const named = PARTS.flatMap((part) => part.files ?? []);
+  expect(named.filter((path) => statSync(join(repositoryRoot, path.replace(/\/$/u, ''))).isDirectory() !== path.endsWith('/'))).toEqual([]);
 });

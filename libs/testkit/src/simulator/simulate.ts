@@ -10,7 +10,7 @@ import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type Fa
 import { STREAMING, randomGradient } from './run/gradient-shape.js';
 import { Random } from './world/random.js';
 import { randomRefinement, randomShape, randomValidation, type RunShape } from './run/tiny-run.js';
-import { keepsOfReplicas, mirrored, randomCodec, withLocalSteps, withPowerSgd } from './run/replica-shape.js';
+import { keepsOfReplicas, mirrored, randomCodec, withLocalSteps, withPowerSgd, withTable } from './run/replica-shape.js';
 import { randomAsync, type RunMode, type AsyncShape } from './run/async-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
@@ -133,7 +133,8 @@ function refined(seed: number, plain: RunShape): RunShape {
   const coded = withPowerSgd(new Random(seed, 14), { ...plain, codec: randomCodec(new Random(seed, 12), plain) });
   const random = new Random(seed, 13);
   const kind = plain.items ? 1 : random.float();
-  const shape = kind < 0.15 ? withLocalSteps(random, coded) : kind < 0.35 ? mirrored(coded) : coded;
+  const strategic = kind < 0.15 ? withLocalSteps(random, coded) : kind < 0.35 ? mirrored(coded) : coded;
+  const shape = withTable(new Random(seed, 15), strategic);
   // What is chosen of a round is not known to a validation before it is over.
   return keepsOfReplicas(shape) ? { ...shape, validation: undefined } : shape;
 }

@@ -67,10 +67,11 @@ test('codecs, local steps and shards on workers are drawn, and a residual that m
     const result = await simulateSeed({ seed: 3, mode: 'sync', check: 'liveness', kinds: ['kill a worker'], shape });
     expect([innerState, result.violation]).toEqual([innerState, undefined]);
   }
-  const drawn = Array.from({ length: 60 }, (_, seed) => drawnShape({ seed, mode: 'sync' }, new Random(seed, 1)));
+  const drawn = Array.from({ length: 120 }, (_, seed) => drawnShape({ seed, mode: 'sync' }, new Random(seed, 1)));
   expect(drawn.some(({ codec }) => codec !== undefined && keepsRest(codec))).toBe(true);
   expect(drawn.some(({ codec }) => codec !== undefined && !keepsRest(codec))).toBe(true);
   expect(drawn.some(({ codec }) => codec?.kind === 'power-sgd')).toBe(true);
+  expect(drawn.some(({ table }) => table !== undefined)).toBe(true);
   expect(drawn.some(({ local }) => local !== undefined) && drawn.some(({ isMirrored }) => isMirrored)).toBe(true);
 });
 

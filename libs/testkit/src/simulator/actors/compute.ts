@@ -1,11 +1,12 @@
 /** Engines of simulated workers: each replica takes its time, and what is computed is a few float32. This one is that of mode sync. */
-import { chunksOf, type GradientNode, type WorkItem } from '@paceline/exchange';
+import { chunksOf, type GradientNode, type Rows, type WorkItem } from '@paceline/exchange';
 import type { ResidualLoss } from '@paceline/codecs';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import { LocalUpdates, maximalNodes, split } from '@paceline/learning';
 import type { Cluster } from '../cluster.js';
 import type { SimWorker } from './worker.js';
 import { ReplicaWork } from './replica-work.js';
+import { SimTableRows } from './table-rows.js';
 
 type Blocks = readonly { readonly from: number; readonly to: number }[];
 
@@ -99,12 +100,17 @@ export abstract class SimCompute implements SeatCompute {
   }
 }
 
+const range = (lo: number, hi: number): number[] => Array.from({ length: hi - lo }, (_, i) => lo + i);
+
 /** One request after the other; nodes are added up as apps/worker/src/replica-steps.ts does. */
 export class TinyCompute extends SimCompute {
   private readonly queue: (() => void)[] = [];
   private busy = false;
   private committedRound = -1;
   private readonly work: ReplicaWork;
+  private readonly table: SimTableRows | undefined;
+  /** A step whose rows are asked for. */
+  private waiting: { readonly round: number; readonly ids: readonly number[]; readonly act: () => void } | undefined;
 
   constructor(
     private readonly attempt: number,
@@ -114,10 +120,27 @@ export class TinyCompute extends SimCompute {
   ) {
     super(worker, cluster);
     this.work = this.workOf(attempt);
+    const { run } = cluster;
+    if (run.shape.table) this.table = new SimTableRows(run, (...args) => this.events.wants?.(...args));
+  }
+
+  rows(generation: number, group: number, rows: Rows): void {
+    this.table!.arrived(generation, group, rows);
+    const { waiting } = this;
+    if (!waiting || !this.table!.has(waiting.round, waiting.ids)) return;
+    this.waiting = undefined;
+    waiting.act();
   }
 
   override step(round: number, replicas: readonly number[]): void {
-    this.enqueue(() => this.begin(round, replicas));
+    this.enqueue(() => this.withRows(round, replicas, () => this.begin(round, replicas)));
+  }
+
+  private withRows(round: number, replicas: readonly number[], act: () => void): void {
+    const ids = this.table?.idsOf(round, replicas) ?? [];
+    if (!this.table || this.table.has(round, ids)) return act();
+    if (this.committedRound >= round) return this.next();
+    this.waiting = { round, ids, act };
   }
 
   evaluate(generation: number, blocks: Blocks): void {
@@ -133,6 +156,11 @@ export class TinyCompute extends SimCompute {
 
   override committed(round: number): void {
     this.committedRound = Math.max(this.committedRound, round);
+    this.table?.forgetBelow(round + 1);
+    if (!this.waiting || this.waiting.round > this.committedRound) return;
+    // Nobody sends them any more.
+    this.waiting = undefined;
+    this.next();
   }
 
   private enqueue(work: () => void): void {
@@ -159,11 +187,14 @@ export class TinyCompute extends SimCompute {
   private begin(round: number, replicas: readonly number[]): void {
     const { run } = this.cluster;
     let weights = this.weightsOf(round);
+    this.table?.lay(round, weights);
     const nodes = this.work.leavesOnly
       ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
       : maximalNodes(run.shape.replicas, new Set(replicas));
     const nextNode = (): void => {
       const node = nodes.shift();
+      // Those of the next step, behind the gradients.
+      if (!node) this.table?.has(round + 1, round + 1 < run.schedule.totalRounds ? this.table.idsOf(round + 1, replicas) : []);
       if (!node || this.committedRound >= round) return this.next();
       // Local steps begin with what lies in memory then.
       if (run.shape.local) weights = this.weightsOf(round);
@@ -183,6 +214,8 @@ export class TinyCompute extends SimCompute {
     if (isLeaf) this.contribute(round, lo, encoded?.lost);
     if (!encoded) this.cluster.kept?.computed({ attempt: this.attempt, round, lo, hi }, sum);
     const plain = this.nodeOf(round, lo, hi, sum);
+    const { table } = this;
+    if (table) return { ...plain, chunk: this.withTable(table, plain, table.idsOf(round, range(lo, hi)), sum) };
     if (!encoded) return plain;
     const release = (): void => {
       encoded.release();
@@ -198,6 +231,12 @@ export class TinyCompute extends SimCompute {
   private contribute(round: number, replica: number, lost?: ResidualLoss): void {
     const examples = this.cluster.run.replicaExamples(round, replica);
     this.events.contribution(round, replica, examples, [examples, 0, examples], lost);
+  }
+
+  /** The groups of rows are chunks behind those of the layout. */
+  private withTable(table: SimTableRows, plain: GradientNode, ids: readonly number[], sum: Float32Array): GradientNode['chunk'] {
+    const { length } = this.cluster.run.layout.chunks;
+    return (chunk) => (chunk.index < length ? plain.chunk(chunk) : table.gradient(chunk.index, ids, sum));
   }
 
   private add(weights: Float32Array, round: number, lo: number, hi: number): Float32Array {

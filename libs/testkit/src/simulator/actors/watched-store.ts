@@ -33,6 +33,24 @@ export class WatchedStore extends ParameterStore {
     checks.expect(isRight, 'I8', () => `${what()} is not that of the undisturbed run`);
   }
 
+  override updateRows(
+    chunk: OwnedChunk,
+    round: number,
+    params: Region,
+    rows: { readonly at: Uint32Array; readonly width: number },
+    gradient: Region,
+  ): void {
+    const { checks, reference, run, invariants } = this.cluster;
+    invariants.applied(this.part, chunk.index, round);
+    super.updateRows(chunk, round, params, rows, gradient);
+    const isRight = !this.cluster.isFollowed(this.part) || reference.holds(round + 1, run.layout.chunks[chunk.index]!, params.floats);
+    checks.expect(
+      isRight,
+      'I8',
+      () => `rows of chunk ${chunk.index} of generation ${round + 1} on ${this.part.name} are not those of the undisturbed run`,
+    );
+  }
+
   override updateFromItem(
     chunk: OwnedChunk,
     update: AsyncUpdate,

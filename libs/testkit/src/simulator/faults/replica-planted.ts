@@ -23,8 +23,10 @@ interface OpenEncoder {
 }
 interface OpenShard {
   readonly options: {
+    readonly tables?: { read(group: unknown, ids: Uint32Array, isNext: boolean): Float32Array };
     readonly store: {
       update(chunk: OwnedChunk, round: number, from: Region, to: Region, gradient: Region, decision?: RoundDecision): void;
+      updateRows(chunk: OwnedChunk, round: number, params: Region, rows: { at: Uint32Array; width: number }, gradient: Region): void;
     };
   };
 }
@@ -41,6 +43,7 @@ const matrices = {
 } as const;
 const local = { localSteps: 3, outerOptimizer: 'nesterov', innerState: 'reset' } as const;
 const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
+const table = { rows: 6, width: 2, perReplica: 2 } as const;
 const plain = { gradient: STREAMING, standby: 0, validation: undefined } as const;
 const members = { isMirrored: true, servers: 3, replicas: 4, globalBatch: 12, ...plain } as const;
 
@@ -80,6 +83,38 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
           const warm = warmAt(place, residual);
           return warm && { ...warm, before: undefined };
         };
+      },
+    },
+  },
+  {
+    name: 'rows of the generation before',
+    mistake: 'a worker that asks for rows of the next generation is told those of the present one',
+    shownBy: ['I8'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, table, optimizer: adam },
+    plant: {
+      shard(shard) {
+        const { tables } = (shard as unknown as OpenShard).options;
+        if (!tables) return;
+        const read = tables.read.bind(tables);
+        tables.read = (group, ids) => read(group, ids, false);
+      },
+    },
+  },
+  {
+    name: 'a row is taken for its neighbour',
+    mistake: 'the gradient of a row is applied to the row behind it',
+    shownBy: ['I8'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, table, optimizer: { name: 'sgd', learningRate: 0.1 } },
+    plant: {
+      shard(shard) {
+        const { store } = (shard as unknown as OpenShard).options;
+        const updateRows = store.updateRows.bind(store);
+        store.updateRows = (chunk, round, params, { at, width }, gradient) =>
+          updateRows(chunk, round, params, { at: at.map((row) => (row + 1) % (chunk.length / width)), width }, gradient);
       },
     },
   },

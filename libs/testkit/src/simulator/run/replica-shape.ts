@@ -57,6 +57,15 @@ export function withPowerSgd(random: Random, shape: RunShape): RunShape {
   };
 }
 
+/** In a few of the runs: a table that is exchanged by rows. */
+export function withTable(random: Random, shape: RunShape): RunShape {
+  const { codec, local, isMirrored, optimizer } = shape;
+  if (random.chance(0.75) || !mayKeep(shape) || codec || local || isMirrored) return shape;
+  const { emaMomentum: _, emaOverwriteRounds: __, ...plain } = optimizer;
+  const table = { rows: random.int(3, 9), width: random.int(1, 3), perReplica: random.int(1, 3) };
+  return { ...shape, table, standby: 0, startWorkers: undefined, optimizer: plain as RunShape['optimizer'] };
+}
+
 /** A shape with local steps, and what they go with. */
 export function withLocalSteps(random: Random, shape: RunShape): RunShape {
   const localSteps = random.int(1, 4);

@@ -36,6 +36,8 @@ export interface RunShape {
   readonly servers: number;
   readonly replicas: number;
   readonly chunks: readonly { readonly length: number; readonly section: 'trainable' | 'state' }[];
+  /** A table that is exchanged by rows, behind the other trainable variables. */
+  readonly table?: TableShape | undefined;
   /** Variables whose elements make whole rows of so many are matrices; without it all are vectors. */
   readonly columns?: number | undefined;
   readonly examples: number;
@@ -66,6 +68,16 @@ export interface RunShape {
   /** Strategy multi-worker-mirrored: the workers hold the shards, and there are no servers. */
   readonly isMirrored?: boolean | undefined;
 }
+
+export interface TableShape {
+  readonly rows: number;
+  readonly width: number;
+  /** Rows that an example names. */
+  readonly perReplica: number;
+}
+
+/** Rows of a table that lie in one chunk. */
+const CHUNK_ROWS = 2;
 
 export interface ValidationShape {
   readonly everyRounds: number;
@@ -142,6 +154,7 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
     replicas: shape.replicas,
     optimizer: shape.optimizer,
     ...(shape.engine && { engine: shape.engine }),
+    ...(shape.table && { engine: 'wasm', embeddings: { kind: 'sparse' } }),
     ...(shape.codec && { codec: shape.codec }),
     length: { rounds: shape.rounds },
     stepDeadlineMs,
@@ -167,22 +180,36 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
 }
 
 /** Pairs of chunks make a variable, so that some lie on two servers; one chunk of state is one variable. */
-function layoutOf({ chunks: shapes, columns = 1 }: RunShape): Layout {
+function layoutOf({ chunks: shapes, columns = 1, table }: RunShape): Layout {
   const variables: LayoutVariable[] = [];
+  const chunks: Chunk[] = [];
   let offset = 0;
-  const chunks = shapes.map(({ length, section }, index) => {
+  const addChunk = (section: Chunk['section'], length: number, of?: number): void => {
+    chunks.push({ index: chunks.length, section, offset, length, ...(of === undefined ? {} : { table: of }) });
+    offset += length;
+  };
+  const addTable = ({ rows, width }: TableShape): void => {
+    const length = rows * width;
+    variables.push({ path: 'table', shape: [rows, width], section: 'trainable', offset, length, rows: { input: 0 } });
+    for (let row = 0; row < rows; row += CHUNK_ROWS) addChunk('trainable', Math.min(CHUNK_ROWS, rows - row) * width, variables.length - 1);
+  };
+  const firstState = shapes.findIndex(({ section }) => section === 'state');
+  for (const [index, { length, section }] of shapes.entries()) {
     const last = variables.at(-1);
+    if (table && index === firstState) addTable(table);
     if (section === 'trainable' && index % 2 === 1 && last) variables[variables.length - 1] = widened(last, length);
     else variables.push({ path: `v${variables.length}`, shape: [length], section, offset, length });
-    offset += length;
-    return { index, section, offset: offset - length, length };
-  });
-  const isMatrix = ({ length }: LayoutVariable): boolean => columns > 1 && length > columns && length % columns === 0;
+    addChunk(section, length);
+  }
+  if (table && firstState < 0) addTable(table);
+  const isMatrix = ({ length, rows }: LayoutVariable): boolean => !rows && columns > 1 && length > columns && length % columns === 0;
   for (const [i, variable] of variables.entries())
     if (isMatrix(variable)) variables[i] = Object.assign({}, variable, { shape: [variable.length / columns, columns] });
   const stateLength = shapes.reduce((sum, { length, section }) => sum + (section === 'state' ? length : 0), 0);
   return { variables, trainableLength: offset - stateLength, stateLength, totalLength: offset, chunks };
 }
+
+type Chunk = Layout['chunks'][number];
 
 const widened = (variable: LayoutVariable, by: number): LayoutVariable => ({
   ...variable,
@@ -209,7 +236,13 @@ export function dataOf({
 function modelOf({ variables, trainableLength, stateLength }: Layout): ModelDescription {
   const initializer = { className: 'RandomUniform', config: { minval: -1, maxval: 1 } };
   return {
-    variables: variables.map(({ path, shape, section }) => ({ path, shape: [...shape], section, initializer })),
+    variables: variables.map(({ path, shape, section, rows }) => ({
+      path,
+      shape: [...shape],
+      section,
+      initializer,
+      ...(rows && { rows }),
+    })),
     inputs: [{ name: 'input', shape: [1] }],
     outputs: [{ name: 'a', shape: [1] }],
     parameterCount: trainableLength,
@@ -265,17 +298,37 @@ export class TinyRun {
     return to - from;
   }
 
-  /** Sums of the loss and its metric over rows of the evaluation split. They go up and down with the weights. */
+  /** Rows of the table that a replica names in a round, ascending; none where it has no examples. */
+  rowsOf(round: number, replica: number): number[] {
+    const { table } = this.shape;
+    if (!table || this.replicaExamples(round, replica) === 0) return [];
+    const ids = Array.from({ length: table.perReplica }, (_, i) => (round * 3 + replica * 5 + i * (2 + replica)) % table.rows);
+    return [...new Set(ids)].sort((a, b) => a - b);
+  }
+
+  /** Elements of the table. */
+  get tableRange(): { readonly from: number; readonly to: number; readonly width: number } {
+    const variable = this.layout.variables.find(({ rows }) => rows);
+    return variable
+      ? { from: variable.offset, to: variable.offset + variable.length, width: variable.shape[1]! }
+      : { from: Infinity, to: Infinity, width: 1 };
+  }
+
+  /** Sums of the loss and its metric over rows of the evaluation split. They go up and down with the weights, but for those of a table. */
   measured(weights: Float32Array, from: number, to: number): [loss: number, errors: number, examples: number] {
+    const table = this.tableRange;
     let mix = 0;
-    for (const [i, weight] of weights.entries()) mix += weight * (i + 1);
+    for (const [i, weight] of weights.entries()) if (i < table.from || i >= table.to) mix += weight * (i + 1);
     return [(to - from) * (1 + Math.sin(mix * 3)) + to * 1e-6, to - from, to - from];
   }
 
   /** Puts what is no number into the gradient that a worker has computed, where that is spoiled. */
   spoil(round: number, replica: number, out: Float32Array): void {
     const spoiled = this.spoiled.get(`${round}/${replica}`);
-    if (spoiled) out[spoiled.element] = spoiled.value;
+    if (!spoiled) return;
+    // Rows that nobody has named are not sent.
+    const table = this.tableRange;
+    out[spoiled.element >= table.from && spoiled.element < table.to ? 0 : spoiled.element] = spoiled.value;
   }
 
   /** The sum over these replicas has NaN or infinity, and the run leaves such rounds out. */
@@ -288,11 +341,14 @@ export class TinyRun {
   step(weights: Float32Array, round: number, replica: number, out: Float32Array, localStep = 0): void {
     const count = this.stepExamples(round, replica, localStep);
     const number = round * (this.shape.local?.localSteps ?? 1) + localStep;
+    const { from, to, width } = this.tableRange;
+    const named = new Set(this.rowsOf(round, replica));
+    const isRead = (i: number): boolean => i < from || i >= to || named.has(Math.floor((i - from) / width));
     let mix = 0;
-    for (const weight of weights) mix += weight;
+    for (const [i, weight] of weights.entries()) if (isRead(i)) mix += weight;
     for (let i = 0; i < out.length; i++)
       out[i] =
-        count === 0
+        count === 0 || !isRead(i)
           ? 0
           : Math.fround(Math.sin(i * 0.37 + replica * 1.9 + number * 0.71 + mix * 0.05) * (1 + replica) + weights[i]! * 0.01) * count;
   }
