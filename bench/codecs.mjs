@@ -8,7 +8,7 @@
  * `linkRoundMs` is what a round of one replica takes over a socket behind such a link, both ways, without the computing. `--specs` takes codecs as JSON.
  */
 import { parseArgs } from 'node:util';
-import { GradientEncoder, codecKey, codecOf, parameterCodecOf } from '@paceline/codecs';
+import { GradientEncoder, codecKey, codecOf, parameterCodecOf, parameterDeltasOf } from '@paceline/codecs';
 import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
@@ -51,6 +51,8 @@ const ALL = [
   { kind: 'none', errorFeedback: false, parameters: 'bf16' },
   { kind: 'none', errorFeedback: false, parameters: 'int8' },
   { kind: 'int8', errorFeedback: false, parameters: 'int8' },
+  { kind: 'int4', errorFeedback: false, parameters: 'delta-int4' },
+  { kind: 'int4', errorFeedback: false, parameters: 'delta-int2' },
   { kind: 'fp16', errorFeedback: false },
   { kind: 'bf16', errorFeedback: false },
   { kind: 'int8', errorFeedback: false },
@@ -139,7 +141,8 @@ async function trained(codecSpec, seed) {
   let parameterBytes = 0;
 
   const back = parameterCodecOf(spec.codec, seed);
-  const published = back ? new Float32Array(layout.totalLength) : weights;
+  const deltas = parameterDeltasOf(spec.codec, seed);
+  const published = back || deltas ? new Float32Array(layout.totalLength) : weights;
   /**
    * What workers have of a generation.
    * @param {number} generation
@@ -147,17 +150,23 @@ async function trained(codecSpec, seed) {
   const publish = (generation) => {
     parameterBytes += HEADER_BYTES * chunks.length;
     for (const { index, offset, length, isEncoded } of chunks) {
-      parameterBytes += back && isEncoded ? 0 : 4 * length;
-      if (!back) continue;
-      if (!isEncoded) {
-        published.set(weights.subarray(offset, offset + length), offset);
-        continue;
+      const [at, to] = [param + 4 * offset, gradient + 4 * offset];
+      if (deltas && isEncoded && generation > 0) {
+        arena.f32(to, length).set(published.subarray(offset, offset + length));
+        const advanced = deltas.advance(arena, at, to, length, generation, index);
+        published.set(arena.f32(advanced?.reference ?? at, length), offset);
+        parameterBytes += advanced?.difference.bytes ?? 4 * length;
+        for (const pointer of advanced ? [advanced.reference, advanced.difference.pointer] : []) arena.free(pointer);
+      } else if (back && isEncoded) {
+        const sent = back.encode(arena, at, length, generation, index);
+        back.decode(arena, sent.pointer, sent.bytes, to, length, generation, index);
+        published.set(arena.f32(to, length), offset);
+        parameterBytes += sent.bytes;
+        arena.free(sent.pointer);
+      } else {
+        parameterBytes += 4 * length;
+        if (back || deltas) published.set(weights.subarray(offset, offset + length), offset);
       }
-      const sent = back.encode(arena, param + 4 * offset, length, generation, index);
-      back.decode(arena, sent.pointer, sent.bytes, gradient + 4 * offset, length, generation, index);
-      published.set(arena.f32(gradient + 4 * offset, length), offset);
-      parameterBytes += sent.bytes;
-      arena.free(sent.pointer);
     }
     engine.load(published);
   };

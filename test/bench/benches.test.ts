@@ -90,6 +90,16 @@ const BENCHES: Readonly<
       figures: ['errorPercent', 'lowest', 'highest', 'points', 'sentMegabytes', 'timesFewerReceived'],
     },
   ],
+  'time-to-accuracy': [
+    {
+      flags: '--model mlp --target 1 --batch 16 --most-rounds 4 --every 2 --steps 2 --link 1gbit,1ms --only dense;auto'.split(' '),
+      rows: [
+        { what: 'dense', isReached: true, rounds: 2, steps: 2, timesFaster: 1 },
+        { what: 'auto', isReached: true, rounds: 2 },
+      ],
+      figures: ['seconds', 'millisecondsOfRound', 'megabytes', 'ofBest'],
+    },
+  ],
   codecs: [
     {
       flags: [
@@ -104,7 +114,7 @@ const BENCHES: Readonly<
         '--seeds',
         '1',
         '--codecs',
-        'none,int8,top-k,dgc',
+        'none,int8,int4,top-k,dgc',
         '--link',
         '1gbit,1ms',
       ],
@@ -115,6 +125,8 @@ const BENCHES: Readonly<
         { codec: 'none parameters int8' },
         { codec: 'int8', timesFewer: 3.96 },
         { codec: 'int8 parameters int8', timesFewer: 3.96 },
+        { codec: 'int4 parameters delta-int4', timesFewer: 7.84 },
+        { codec: 'int4 parameters delta-int2', timesFewer: 7.84 },
         { codec: 'top-k 0.01 with error feedback' },
       ],
       figures: ['errorPercent', 'lowest', 'highest', 'gradientBytes', 'parameterBytes', 'linkRoundMs'],
