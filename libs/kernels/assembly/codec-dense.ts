@@ -40,9 +40,9 @@ export function toHalf(src: usize, dst: usize, n: u32, factor: f32): void {
     const lower = i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
     const magnitude = v128.and(upper, i16x8.splat(0x7fff));
     const isZero = i16x8.eq(magnitude, i16x8.splat(0));
-    // From 2^-14 up to 2^16, or below 2^-126, which is 0. Upper halves are positive as whole numbers of 16 bits.
-    const isPlain = v128.and(i16x8.gt_s(magnitude, i16x8.splat(0x387f)), i16x8.gt_s(i16x8.splat(0x4780), magnitude));
-    if (!i16x8.all_true(v128.or(isPlain, isZero))) {
+    // Below 2^-14 but not below 2^-126, which is 0, or from 2^16 on. Upper halves are positive as whole numbers of 16 bits.
+    const isSmall = v128.andnot(i16x8.gt_s(i16x8.splat(0x3880), magnitude), isZero);
+    if (v128.any_true(v128.or(isSmall, i16x8.gt_s(magnitude, i16x8.splat(0x477f))))) {
       const first = half4(a);
       v128.store(dst, i16x8.narrow_i32x4_u(first, half4(b)));
     } else {

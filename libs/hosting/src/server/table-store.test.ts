@@ -84,7 +84,14 @@ function trainWhole(optimizer: OptimizerSpec): Float32Array {
 }
 
 /** The same by rows. @param order of the replicas at the tree */
-function trainByRows(optimizer: OptimizerSpec, servers: number, byRows: boolean, order: readonly number[]): Float32Array {
+function trainByRows(
+  optimizer: OptimizerSpec,
+  servers: number,
+  byRows: boolean,
+  order: readonly number[],
+  gradient = gradientOf,
+  rounds = ROUNDS,
+): Float32Array {
   const table = new Float32Array(ROWS * WIDTH);
   for (let server = 0; server < servers; server++) {
     const { store, layout } = storeOf(true, optimizer, servers, server);
@@ -93,11 +100,11 @@ function trainByRows(optimizer: OptimizerSpec, servers: number, byRows: boolean,
     for (const [g, { first, rows }] of groups.entries()) {
       const group = tables.groups[g]!;
       const all = Uint32Array.from({ length: rows }, (_, i) => i);
-      for (let round = 0; round < ROUNDS; round++) {
+      for (let round = 0; round < rounds; round++) {
         const before = tables.read(group, all, false);
         const tree = new ReductionTree<Region>(REPLICAS, { add: (into, from) => into.add(from), release: (region) => region.release() });
         for (const replica of order) {
-          const { ids, values } = gradientOf(round, replica);
+          const { ids, values } = gradient(round, replica);
           const own = [...ids.entries()].filter(([, id]) => id >= first && id < first + rows);
           const bytes = encodeRows({
             ids: Uint32Array.from(own, ([, id]) => id - first),
@@ -149,4 +156,41 @@ test('lazy slots: adam moves the rows that were touched, the others keep their b
     if (!touched.has(row)) expect(isSame).toBe(true);
   }
   expect(moved).toBe(touched.size);
+});
+
+/** Row 7 in every round, row 900 in the first and the fifth, row 4000 of two replicas in the third. */
+function rarely(round: number, replica: number): { ids: Uint32Array; values: Float32Array } {
+  const ids = [
+    ...(replica === 0 ? [7] : []),
+    ...(replica === 1 && (round === 0 || round === 4) ? [900] : []),
+    ...(replica > 0 && round === 2 ? [4000] : []),
+  ];
+  return { ids: Uint32Array.from(ids), values: Float32Array.from({ length: ids.length * WIDTH }, (_, i) => Math.cos(i + 3 * round + replica)) };
+}
+
+test('lazy slots: rows that come rarely are moved as LazyAdam moves them', () => {
+  const rates = { learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 };
+  const lazy = trainByRows(optimizerOf({ name: 'adam', ...rates }), 2, true, [0, 2, 1], rarely, 5);
+  const begun = storeOf(false, optimizerOf({ name: 'adam' }), 1, 0).store.initial.flatMap((region) => [...region.floats]);
+  for (const row of [7, 900, 4000, 12]) {
+    for (let j = 0; j < WIDTH; j++) {
+      // LazyAdam of TensorFlow Addons, in float64: moments decay in the rounds that touch the row alone; corrections count every round.
+      let [weight, m, v] = [begun[row * WIDTH + j]!, 0, 0];
+      for (let round = 0; round < 5; round++) {
+        const parts = [0, 1, 2].flatMap((replica) => {
+          const { ids, values } = rarely(round, replica);
+          const at = ids.indexOf(row);
+          return at < 0 ? [] : [values[at * WIDTH + j]!];
+        });
+        if (parts.length === 0) continue;
+        const g = parts.reduce((sum, x) => sum + x, 0) / 12;
+        m = rates.beta1 * m + (1 - rates.beta1) * g;
+        v = rates.beta2 * v + (1 - rates.beta2) * g * g;
+        const rate = (rates.learningRate * Math.sqrt(1 - rates.beta2 ** (round + 1))) / (1 - rates.beta1 ** (round + 1));
+        weight -= (rate * m) / (Math.sqrt(v) + rates.epsilon);
+      }
+      expect(lazy[row * WIDTH + j]).toBeCloseTo(weight, 5);
+      if (row === 12) expect(lazy[row * WIDTH + j]).toBe(begun[row * WIDTH + j]);
+    }
+  }
 });
