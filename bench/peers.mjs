@@ -24,8 +24,9 @@ export async function peerFigure({ python, folder }, script, args, unit) {
     timeout: DEADLINE_MS,
   });
   started.child.stdin?.end();
-  const { stdout } = await started;
-  const figure = new RegExp(`([\\d.]+) ${unit}`, 'u').exec(stdout)?.[1];
-  if (!figure) throw new Error(`${script} printed no figure in ${unit}: ${stdout.slice(-300)}`);
+  // PyTorch aborts at times when it ends, after it has printed its figure.
+  const { stdout, stderr } = await started.catch((/** @type {Partial<Record<'stdout' | 'stderr', string>>} */ failure) => failure);
+  const figure = new RegExp(`([\\d.]+) ${unit}`, 'u').exec(stdout ?? '')?.[1];
+  if (!figure) throw new Error(`${script} printed no figure in ${unit}: ${`${stdout ?? ''}${stderr ?? ''}`.slice(-300)}`);
   return Number(figure);
 }

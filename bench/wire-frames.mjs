@@ -59,7 +59,7 @@ export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, o
 }
 
 /** @type {import('./wire-process.mjs').Work} */
-export async function workFrames({ address, id, totalBytes, chunkBytes, options }) {
+export async function workFrames({ addresses: [address], id, totalBytes, chunkBytes, options }) {
   const gradient = sharedBytes(totalBytes);
   const parameters = sharedBytes(totalBytes);
   let left = 0;

@@ -10,23 +10,24 @@ import { serveRounds, workRounds } from './wire-rounds.mjs';
  * What server and workers have to agree on.
  * @typedef {object} Sizes
  * @property {number} workers
+ * @property {number} servers
  * @property {number} totalBytes of the parameters, and of a gradient
  * @property {number} chunkBytes
  * @property {number} bufferBytes into which the path `raw` reads
  * @property {{ checksum?: boolean, tls?: import('@paceline/exchange').TlsSettings }} options of the transport
  * @property {string | undefined} tlsFolder where the certificates lie, for TLS
  */
-/** @typedef {Sizes & { listenAt: { unixPath?: string, port?: number } }} Place of the server */
+/** @typedef {Sizes & { listenAt: { unixPath?: string, port?: number }, index: number }} Place of a server */
 /** @typedef {import('@paceline/exchange').ServerAddress} Address */
-/** @typedef {Sizes & { address: Address, id: string, seat: number }} Seat of a worker */
-/** @typedef {{ address: Address, close(): void | Promise<void> }} Served */
+/** @typedef {Sizes & { addresses: readonly [Address, ...Address[]], id: string, seat: number }} Seat of a worker */
+/** @typedef {{ address: Address, begin?(addresses: readonly Address[]): void, close(): void | Promise<void> }} Served */
 /** @typedef {{ round(): Promise<void>, close(): void }} Working a round is over when all new parameters are here */
 /** @typedef {(place: Place) => Promise<Served>} Serve */
 /** @typedef {(seat: Seat) => Promise<Working>} Work */
 /** @typedef {'raw' | 'frames' | 'rounds'} Path */
 /**
  * @typedef {{ verb: 'serve', path: Path, options: Place } | { verb: 'work', path: Path, options: Seat }
- *   | { verb: 'rounds', rounds: number } | { verb: 'cpu' } | { verb: 'close' }} Request
+ *   | { verb: 'begin', addresses: readonly Address[] } | { verb: 'rounds', rounds: number } | { verb: 'cpu' } | { verb: 'close' }} Request
  */
 /** @typedef {{ address?: Address, cpu?: NodeJS.CpuUsage }} Answer */
 
@@ -45,7 +46,7 @@ const PATHS = {
 function tlsOf(folder, role) {
   const [ca, cert, key] = ['ca.crt', 'tls.crt', 'tls.key'].map((file) => readFileSync(join(folder, role, file), 'utf8'));
   if (ca === undefined || cert === undefined || key === undefined) throw new Error('three files were read');
-  return { identity: new TlsIdentity({ ca, cert, key }), peers: [role === 'server' ? 'worker' : 'server'] };
+  return { identity: new TlsIdentity({ ca, cert, key }), peers: role === 'server' ? ['worker', 'server'] : ['server'] };
 }
 
 /** @type {Served | undefined} */
@@ -64,6 +65,9 @@ async function answer(request) {
     case 'serve':
       serving = await PATHS[request.path].serve(request.options);
       return { address: serving.address };
+    case 'begin':
+      serving?.begin?.(request.addresses);
+      return {};
     case 'work':
       working = await PATHS[request.path].work(request.options);
       return {};

@@ -81,7 +81,7 @@ export async function serveRaw({ listenAt, workers, totalBytes, chunkBytes, buff
 }
 
 /** @type {import('./wire-process.mjs').Work} */
-export async function workRaw({ address, totalBytes, chunkBytes, bufferBytes }) {
+export async function workRaw({ addresses: [address], totalBytes, chunkBytes, bufferBytes }) {
   const gradient = sharedBytes(totalBytes);
   let received = 0;
   let wanted = 0;

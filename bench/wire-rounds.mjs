@@ -10,7 +10,9 @@ import { createLayout } from '@paceline/learning';
 import { parseRunSpec } from '@paceline/spec';
 import { Checkpoints, openStore } from '@paceline/storage';
 
-const SERVER = 'server';
+/** @param {number} index */
+const serverNamed = (index) => `server-${index}`;
+const TOKENS = { worker: 'bench', server: 'bench of a server' };
 const DEADLINE_MS = 5_000;
 
 function nothing() {}
@@ -39,16 +41,16 @@ const log = {
 
 /**
  * What server and workers are given of the run: one variable, one replica for each worker, which all begin together.
- * @param {Pick<import('./wire-process.mjs').Sizes, 'workers' | 'totalBytes' | 'chunkBytes'>} sizes
+ * @param {Pick<import('./wire-process.mjs').Sizes, 'workers' | 'servers' | 'totalBytes' | 'chunkBytes'>} sizes
  */
-function runOf({ workers, totalBytes, chunkBytes }) {
+function runOf({ workers, servers, totalBytes, chunkBytes }) {
   const parsed = parseRunSpec({
     model: 'mlp',
     globalBatch: workers,
     replicas: workers,
     length: { rounds: 1_000_000 },
     optimizer: { name: 'sgd', learningRate: 0.01 },
-    strategy: { kind: 'parameter-server', startWorkers: workers },
+    strategy: { kind: 'parameter-server', startWorkers: workers, servers },
     checkpoint: { final: false, everySeconds: 0 },
   });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
@@ -76,16 +78,17 @@ function runOf({ workers, totalBytes, chunkBytes }) {
     return { index, section: /** @type {const} */ ('trainable'), offset, length: Math.min(step, length - offset) };
   });
   const layout = { ...createLayout(model), chunks };
-  const job = { runId: '00000000-0000-4000-8000-000000000001', attempt: 1, token: 'bench', spec, model, data };
+  const job = { runId: '00000000-0000-4000-8000-000000000001', attempt: 1, token: TOKENS.worker, spec, model, data };
   return { job, layout };
 }
 
 /** @type {import('./wire-process.mjs').Serve} */
-export async function serveRounds({ listenAt, options, ...sizes }) {
+export async function serveRounds({ listenAt, index, options, ...sizes }) {
+  const { servers } = sizes;
   const { job, layout } = runOf(sizes);
   /** @type {import('@paceline/hosting').ServerContext} */
   const context = {
-    serverId: SERVER,
+    serverId: serverNamed(index),
     host: 'localhost',
     clock: processClock,
     wallMs: Date.now,
@@ -93,25 +96,25 @@ export async function serveRounds({ listenAt, options, ...sizes }) {
     checkpoints: new Checkpoints(openStore('nothing-is-stored')),
     weights: { pathOf: () => unexpected('the run is over'), create: () => unexpected('the run is over') },
     log,
-    connectTo: () => unexpected('there is one server'),
+    connectTo: (address) => connect(address, { deadlineMs: DEADLINE_MS, transport: address.unixPath ? 'unix' : 'tcp', ...options }),
     memoryPair: () => memoryPair(),
     createStore: (plan) => new ParameterStore({ ...plan, createArena: (arena) => Arena.create(arena) }),
     layoutOf: () => layout,
     refusals: () => ({ frames: 0, connections: gate.refusedConnections }),
   };
-  const run = new HostedRun({ ...job, kind: 'placement', index: 0, servers: 1, role: 'primary', restore: null }, context, nothing);
-  const claims = { run: job.runId, role: /** @type {const} */ ('worker'), attempt: job.attempt, exp: 2 ** 40 };
+  const placement = { kind: /** @type {const} */ ('placement'), index, servers, role: /** @type {const} */ ('primary'), restore: null };
+  const run = new HostedRun({ ...job, token: TOKENS.server, ...placement }, context, nothing);
   const gate = new Gate(
-    () => Promise.resolve(claims),
+    (token) => Promise.resolve({ run: job.runId, role: token === TOKENS.server ? 'server' : 'worker', attempt: job.attempt, exp: 2 ** 40 }),
     log,
     () => run,
   );
   const listener = await listen(listenAt, gate.accept, options);
   const address = { host: listener.host ?? '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath };
   await run.prepare();
-  run.start([{ ...address, serverId: SERVER, index: 0 }]);
   return {
     address,
+    begin: (addresses) => run.start(addressed(addresses)),
     close: async () => {
       run.stop('the bench is over');
       await listener.close();
@@ -119,8 +122,18 @@ export async function serveRounds({ listenAt, options, ...sizes }) {
   };
 }
 
+/** @param {readonly import('./wire-process.mjs').Address[]} addresses in the order of the servers */
+const addressed = (addresses) =>
+  addresses.map(({ host = '127.0.0.1', port = 0, unixPath = null }, index) => ({
+    host,
+    port,
+    unixPath,
+    serverId: serverNamed(index),
+    index,
+  }));
+
 /** @type {import('./wire-process.mjs').Work} */
-export async function workRounds({ address, id, seat, options, ...sizes }) {
+export async function workRounds({ addresses, id, seat, options, ...sizes }) {
   const { job, layout } = runOf(sizes);
   const gradient = new Uint8Array(sharedBuffer(sizes.totalBytes), 0, sizes.totalBytes);
   new Float32Array(gradient.buffer, 0, sizes.totalBytes / 4).fill(0.5);
@@ -161,9 +174,7 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
       incarnation: 0,
       sliceMs: 1e9,
       heldSeats: 0,
-      servers: [
-        { host: address.host ?? '127.0.0.1', port: address.port ?? 0, unixPath: address.unixPath ?? null, serverId: SERVER, index: 0 },
-      ],
+      servers: addressed(addresses),
     },
     workerId: id,
     host: 'localhost',
@@ -171,7 +182,7 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
     parameters: sharedBuffer(parameterBytes(job.spec, layout)),
     layout,
     clock: processClock,
-    connect: (server) => connect(server, { deadlineMs: DEADLINE_MS, transport: address.unixPath ? 'unix' : 'tcp', ...options }),
+    connect: (server) => connect(server, { deadlineMs: DEADLINE_MS, transport: server.unixPath ? 'unix' : 'tcp', ...options }),
     log,
   });
   void session.ended.then((end) => isClosing || unexpected(`worker ${id} has lost its seat: ${JSON.stringify(end)}`));

@@ -1,7 +1,7 @@
 /**
- * bench wire: push–pull of 100 MB with one parameter server and two workers, in GB/s
+ * bench wire: push–pull of 100 MB between parameter servers and two workers, in GB/s
  *
- * Three processes on one host; 25 million float32 parameters. In a round every worker pushes a gradient of 100 MB in chunks of
+ * Three processes on one host, a server and two workers; 25 million float32 parameters. In a round every worker pushes a gradient of 100 MB in chunks of
  * 1 MiB; the server adds them up and applies SGD chunk by chunk, and sends the 100 MB of new parameters back to every
  * worker while later gradients still arrive.
  *
@@ -14,6 +14,9 @@
  *   raw     sockets of node:net with the same streams, bytes and dependencies, nothing else (wire-raw.mjs)
  *   frames  the transport of @paceline/exchange, without sums (wire-frames.mjs)
  *   rounds  HostedRun and SeatSession: what a run does, apart from computing gradients (wire-rounds.mjs)
+ * `--servers 1,2,4` runs rounds with so many servers too, each a process. `cpuMsPerGigabyte` is the processor time of all servers and workers for a GB that
+ * is counted: what a further server costs on a machine whose processors are all busy.
+ *
  * With `--peer-python PYTHON --peer-folder FOLDER` the peer scripts (tf_ps.py, torch_ddp.py) move their 100 MB in turn with ours in each repetition: TensorFlow
  * reads and pushes a variable of a parameter server, counted as above; PyTorch's gloo reduces among the workers, counted as the bandwidth of its bus.
  *
@@ -38,6 +41,7 @@ const { values: flags } = parseArgs({
     'no-checksum': { type: 'boolean', default: false },
     megabytes: { type: 'string', default: '100' },
     workers: { type: 'string', default: '2' },
+    servers: { type: 'string', default: '1' },
     rounds: { type: 'string', default: '10' },
     repetitions: { type: 'string', default: '5' },
     paths: { type: 'string', default: 'raw,frames,rounds' },
@@ -49,6 +53,8 @@ const { values: flags } = parseArgs({
   },
 });
 const workers = Number(flags.workers);
+const serverCounts = flags.servers.split(',').map(Number);
+if (!serverCounts.every((count) => Number.isInteger(count) && count > 0)) throw new Error(`--servers takes counts, not "${flags.servers}"`);
 const rounds = Number(flags.rounds);
 const totalBytes = Number(flags.megabytes) * 1e6;
 const chunkBytes = Number(flags['chunk-kib']) * 1024;
@@ -101,71 +107,93 @@ const WARM_UP_ROUNDS = 3;
  * One repetition: fresh connections, rounds to warm up, then the measured rounds.
  * @param {Path} path
  * @param {string} transport
- * @param {import('node:child_process').ChildProcess} server
- * @param {import('node:child_process').ChildProcess[]} crew
+ * @param {readonly import('node:child_process').ChildProcess[]} servers
+ * @param {readonly import('node:child_process').ChildProcess[]} crew
  */
-async function measure(path, transport, server, crew) {
-  const listenAt = transport === 'unix' ? { unixPath: join(folder, 's') } : { port: 0 };
+async function measure(path, transport, servers, crew) {
   const options = flags['no-checksum'] ? { checksum: false } : {};
   const tlsFolder = transport === 'tls' ? folder : undefined;
-  const shared = { totalBytes, chunkBytes, bufferBytes: 1 << 20, workers, options, tlsFolder };
-  const { address } = await ask(server, { verb: 'serve', path, options: { ...shared, listenAt } });
-  if (!address) throw new Error('the server of the bench has no address');
+  const shared = { totalBytes, chunkBytes, bufferBytes: 1 << 20, workers, servers: servers.length, options, tlsFolder };
+  const listening = servers.map((server, index) => {
+    const listenAt = transport === 'unix' ? { unixPath: join(folder, `s${index}`) } : { port: 0 };
+    return ask(server, { verb: 'serve', path, options: { ...shared, listenAt, index } });
+  });
+  const [first, ...others] = (await Promise.all(listening)).flatMap(({ address }) => address ?? []);
+  if (!first) throw new Error('the server of the bench has no address');
+  const addresses = /** @type {const} */ ([first, ...others]);
+  for (const server of servers) await ask(server, { verb: 'begin', addresses });
   await Promise.all(
-    crew.map((worker, i) => ask(worker, { verb: 'work', path, options: { ...shared, address, id: `worker-${i}`, seat: i } })),
+    crew.map((worker, i) => ask(worker, { verb: 'work', path, options: { ...shared, addresses, id: `worker-${i}`, seat: i } })),
   );
   await Promise.all(crew.map((worker) => ask(worker, { verb: 'rounds', rounds: WARM_UP_ROUNDS })));
-  const before = await ask(server, { verb: 'cpu' });
+  const serversMs = async () =>
+    (await Promise.all(servers.map((server) => ask(server, { verb: 'cpu' })))).reduce((sum, each) => sum + cpuMs(each), 0);
+  const beforeMs = await serversMs();
   const startMs = performance.now();
   const spent = await Promise.all(crew.map((worker) => ask(worker, { verb: 'rounds', rounds })));
   const seconds = (performance.now() - startMs) / 1000;
-  const serverCpuMs = (cpuMs(await ask(server, { verb: 'cpu' })) - cpuMs(before)) / rounds;
+  const serverCpuMs = ((await serversMs()) - beforeMs) / rounds;
   const workerCpuMs = spent.reduce((sum, each) => sum + cpuMs(each), 0) / rounds / workers;
   await Promise.all(crew.map((worker) => ask(worker, { verb: 'close' })));
-  await ask(server, { verb: 'close' });
-  return { gigabytesPerSecond: (workers * 2 * totalBytes * rounds) / seconds / 1e9, serverCpuMs, workerCpuMs };
+  await Promise.all(servers.map((server) => ask(server, { verb: 'close' })));
+  const gigabytes = (workers * 2 * totalBytes) / 1e9;
+  return {
+    gigabytesPerSecond: (gigabytes * rounds) / seconds,
+    serverCpuMs,
+    workerCpuMs,
+    cpuMsPerGigabyte: (serverCpuMs + workers * workerCpuMs) / gigabytes,
+  };
 }
 
 try {
   if (flags.transports.split(',').includes('tls')) await keepCertificates({ folder, nowMs: Date.now() });
-  const server = start();
+  const servers = Array.from({ length: Math.max(...serverCounts) }, start);
   const crew = Array.from({ length: workers }, start);
-  const cases = flags.transports
-    .split(',')
-    .flatMap((transport) =>
-      paths
-        .filter((path) => transport !== 'tls' || path !== 'raw')
-        .map((path) => ({ transport, path, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })),
-    );
+  const cases = flags.transports.split(',').flatMap((transport) =>
+    paths
+      .filter((path) => transport !== 'tls' || path !== 'raw')
+      // The others have one server: what they are there for is to compare with.
+      .flatMap((path) => (path === 'rounds' ? serverCounts : [1]).map((count) => ({ path, count })))
+      .map(({ path, count }) => ({ transport, path, count, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })),
+  );
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
-    for (const each of cases) each.runs.push(await measure(each.path, each.transport, server, crew));
+    for (const each of cases) each.runs.push(await measure(each.path, each.transport, servers.slice(0, each.count), crew));
     for (const each of peers)
       each.runs.push(await peerFigure({ python, folder: flags['peer-folder'] }, each.script, ['wire', workers], 'GB/s'));
   }
-  const measured = cases.map(({ transport, path, runs }) => ({
+  const measured = cases.map(({ transport, path, count, runs }) => ({
     transport,
     path,
+    servers: count,
     gigabytesPerSecond: median(runs.map((run) => run.gigabytesPerSecond)),
     runs: runs.map((run) => run.gigabytesPerSecond),
     serverCpuMs: median(runs.map((run) => run.serverCpuMs)),
     workerCpuMs: median(runs.map((run) => run.workerCpuMs)),
+    cpuMsPerGigabyte: median(runs.map((run) => run.cpuMsPerGigabyte)),
   }));
   const rows = measured.map((row) => {
     // TLS goes over TCP.
     const socket = row.transport === 'tls' ? 'tcp' : row.transport;
     const raw = measured.find(({ transport, path }) => transport === socket && path === 'raw');
-    return raw ? { ...row, ofRaw: row.gigabytesPerSecond / raw.gigabytesPerSecond } : row;
+    const alone = measured.find(({ transport, path, servers: count }) => transport === row.transport && path === row.path && count === 1);
+    return {
+      ...row,
+      ...(raw ? { ofRaw: row.gigabytesPerSecond / raw.gigabytesPerSecond } : {}),
+      ...(alone ? { cpuOfOneServer: row.cpuMsPerGigabyte / alone.cpuMsPerGigabyte } : {}),
+    };
   });
   const peerRows = peers.map(({ script, runs }) => ({ peer: script, gigabytesPerSecond: median(runs), runs }));
-  if (flags.json)
-    console.log(JSON.stringify({ bench: 'wire', workers, servers: 1, totalBytes, chunkBytes, rounds, rows, peers: peerRows }));
+  if (flags.json) console.log(JSON.stringify({ bench: 'wire', workers, totalBytes, chunkBytes, rounds, rows, peers: peerRows }));
   else {
-    console.log(`push-pull of ${totalBytes / 1e6} MB, 1 server, ${workers} workers, ${rounds} rounds, median of ${flags.repetitions}`);
+    console.log(`push-pull of ${totalBytes / 1e6} MB, ${workers} workers, ${rounds} rounds, median of ${flags.repetitions}`);
     for (const row of rows) {
       const spread = `${Math.min(...row.runs).toFixed(2)}–${Math.max(...row.runs).toFixed(2)}`;
-      const cpu = `CPU per round: server ${row.serverCpuMs.toFixed(0)} ms, worker ${row.workerCpuMs.toFixed(0)} ms`;
-      const ofRaw = 'ofRaw' in row ? `, ${(row.ofRaw * 100).toFixed(0).padStart(3)} % of raw` : '';
-      console.log(`${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${row.gigabytesPerSecond.toFixed(2)} GB/s (${spread})${ofRaw}; ${cpu}`);
+      const ofOne = row.servers > 1 && row.cpuOfOneServer !== undefined ? `, ${row.cpuOfOneServer.toFixed(2)} of one server` : '';
+      const perByte = `${row.cpuMsPerGigabyte.toFixed(0)} ms per GB${ofOne}`;
+      const cpu = `CPU per round: servers ${row.serverCpuMs.toFixed(1)} ms, worker ${row.workerCpuMs.toFixed(1)} ms; ${perByte}`;
+      const ofRaw = row.ofRaw !== undefined ? `, ${(row.ofRaw * 100).toFixed(0).padStart(3)} % of raw` : '';
+      const name = `${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${row.servers} server${row.servers > 1 ? 's' : ' '}`;
+      console.log(`${name} ${row.gigabytesPerSecond.toFixed(2)} GB/s (${spread})${ofRaw}; ${cpu}`);
     }
     for (const { peer, gigabytesPerSecond, runs } of peerRows)
       console.log(

@@ -34,7 +34,12 @@ const BENCHES: Readonly<
     {
       flags: ['--megabytes', '1', '--rounds', '2', '--repetitions', '1', '--chunk-kib', '256'],
       rows: ['unix', 'tcp'].flatMap((transport) => ['raw', 'frames', 'rounds'].map((path) => ({ transport, path }))),
-      figures: ['gigabytesPerSecond', 'serverCpuMs', 'workerCpuMs', 'ofRaw'],
+      figures: ['gigabytesPerSecond', 'serverCpuMs', 'workerCpuMs', 'cpuMsPerGigabyte', 'ofRaw'],
+    },
+    {
+      flags: '--megabytes 1 --rounds 2 --repetitions 1 --chunk-kib 64 --servers 1,2,4 --paths rounds --transports unix'.split(' '),
+      rows: [1, 2, 4].map((servers) => ({ transport: 'unix', path: 'rounds', servers })),
+      figures: ['gigabytesPerSecond', 'cpuMsPerGigabyte', 'cpuOfOneServer'],
     },
   ],
   kernels: [
@@ -184,7 +189,7 @@ const BENCHES: Readonly<
     {
       flags: ['--rounds', '5', '--repetitions', '1', '--batch', '4', '--workers', '1'],
       rows: [{ what: 'paceline parameter-server sync, wasm', model: 'mlp', workers: 1, servers: 1, batchPerWorker: 4 }],
-      figures: ['examplesPerSecond', 'lowest', 'highest'],
+      figures: ['examplesPerSecond', 'lowest', 'highest', 'efficiency'],
     },
   ],
   checkpoints: [
