@@ -162,7 +162,7 @@ const BENCHES: Readonly<
   allreduce: [
     {
       flags: ['--megabytes', '1', '--repetitions', '1', '--members', '3'],
-      rows: ['tcp', 'tcp, no checksum', 'unix'].map((path) => ({ path, members: 3, megabytes: 1, repetitions: 1 })),
+      rows: ['tcp', 'tcp, no checksum', 'unix', 'shared memory'].map((path) => ({ path, members: 3, megabytes: 1, repetitions: 1 })),
       figures: ['busGigabytesPerSecond', 'lowest', 'highest'],
     },
   ],

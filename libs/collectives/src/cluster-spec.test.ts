@@ -32,18 +32,37 @@ describe('TF_CONFIG', () => {
     [{ cluster: [], task }, 'cluster must be an object'],
     [{ cluster: { workers: ['a:1'] }, task }, 'cluster.workers: there is no task type "workers"'],
     [{ cluster: { worker: 'a:1' }, task }, 'cluster.worker must be a list'],
+    [{ cluster: { worker: { 0: 'a:1', 2: 'b:1' } }, task }, 'cluster.worker has no task 1'],
+    [{ cluster: { worker: { first: 'a:1' } }, task }, 'cluster.worker has no task 0'],
     [{ cluster: { worker: ['a'] }, task }, 'cluster.worker[0] must be HOST:PORT'],
     [{ cluster: { worker: ['a:70000'] }, task }, 'cluster.worker[0] must be HOST:PORT with a port of 1 to 65535'],
     [{ cluster: { worker: ['http://a:1'] }, task }, 'cluster.worker[0] must be HOST:PORT'],
     [{ cluster: { worker: ['a:1', 'a:1'] }, task }, 'cluster.worker[1] and cluster.worker[0] are both a:1'],
     [{ cluster: { chief: ['a:1', 'b:1'] }, task }, 'there is one chief at most'],
-    [{ cluster }, 'TF_CONFIG.task must be an object'],
+    [{ cluster, task: [] }, 'TF_CONFIG.task must be an object'],
+    [
+      { cluster, task: { type: 'worker' } },
+      'TF_CONFIG.task.index must be a whole number below 2, the number of tasks of type worker in the cluster, not missing',
+    ],
     [{ cluster, task: { type: 'boss', index: 0 } }, 'TF_CONFIG.task.type must be one of chief, worker, ps, evaluator'],
     [{ cluster, task: { type: 'worker', index: 2 } }, 'TF_CONFIG.task.index must be a whole number below 2'],
-    [{ cluster, task: { type: 'worker', index: '0' } }, 'TF_CONFIG.task.index must be a whole number'],
+    [{ cluster, task: { type: 'worker', index: '1.5' } }, 'TF_CONFIG.task.index must be a whole number'],
   ])('%j is refused', (config, message) => {
     expect(() => resolved(config)).toThrow(ClusterError);
     expect(() => resolved(config)).toThrow(message);
+  });
+
+  it('may have what TensorFlow takes too: maps from indices, an index as a text, and no task', () => {
+    const sparse = { worker: { 1: 'b:2', 0: 'a:1' }, chief: ['c:3'] };
+    const { cluster: spec, task: found } = resolved({ cluster: sparse, task: { type: 'worker', index: '1' } })!;
+    expect(spec.members.map(memberName)).toEqual(['chief 0 (c:3)', 'worker 0 (a:1)', 'worker 1 (b:2)']);
+    expect(found).toEqual({ type: 'worker', index: 1 });
+    expect(resolved({ cluster: sparse, task: { type: 'chief' } })!.task).toEqual({ type: 'chief', index: 0 });
+    for (const none of [{ cluster }, { cluster, task: {} }, { cluster, task: null }]) {
+      const alone = resolved(none)!;
+      expect(alone.task).toBeUndefined();
+      expect(() => memberIndex(alone.cluster, alone.task)).toThrow('task is missing: say which task of the cluster this process is');
+    }
   });
 
   it('can be given in the program', () => {

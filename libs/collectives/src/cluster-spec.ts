@@ -57,7 +57,8 @@ export class ClusterSpec {
 
 export interface Resolved {
   readonly cluster: ClusterSpec;
-  readonly task: Task;
+  /** Missing in a process that is none of the tasks: the program of parameter servers may be one. */
+  readonly task?: Task;
   /** Where this process listens, if not at its address in the cluster. */
   readonly listenHost?: string;
 }
@@ -75,13 +76,13 @@ export class GivenResolver implements ClusterResolver {
     private readonly task: unknown,
   ) {}
 
-  resolve(): Resolved {
+  resolve(): Resolved & { readonly task: Task } {
     const cluster = this.cluster instanceof ClusterSpec ? this.cluster : new ClusterSpec(this.cluster);
     return { cluster, task: checkedTask(this.task, cluster, 'task') };
   }
 }
 
-/** The JSON of an environment variable, `TF_CONFIG` by default, exactly as TensorFlow reads it. */
+/** The JSON of an environment variable, `TF_CONFIG` by default, as TensorFlow's TFConfigClusterResolver reads it: an index may be a text, and a task may be missing. */
 export class TfConfigResolver implements ClusterResolver {
   constructor(
     private readonly environment: Readonly<Record<string, string | undefined>> = process.env,
@@ -100,7 +101,7 @@ export class TfConfigResolver implements ClusterResolver {
     const { cluster, task } = checkedObject(config, this.variable);
     if (cluster === undefined) return undefined; // as in TensorFlow, whose own managers leave it out for one task
     const spec = new ClusterSpec(cluster);
-    return { cluster: spec, task: checkedTask(task, spec, `${this.variable}.task`) };
+    return { cluster: spec, ...(hasTask(task) ? { task: checkedTask(task, spec, `${this.variable}.task`) } : {}) };
   }
 }
 
@@ -114,14 +115,14 @@ function checkedObject(value: unknown, what: string): Record<string, unknown> {
 function checkedCluster(value: unknown, what: string): ClusterAddresses {
   const cluster = checkedObject(value, what);
   const seen = new Map<string, string>();
+  const checked: Partial<Record<TaskType, readonly string[]>> = {};
   for (const [type, addresses] of Object.entries(cluster)) {
     const at = `${what}.${type}`;
     if (!(TASK_TYPES as readonly string[]).includes(type))
       throw new ClusterError(`${at}: there is no task type "${type}"; the types are ${TASK_TYPES.join(', ')}`);
-    if (!Array.isArray(addresses)) throw new ClusterError(`${at} must be a list of HOST:PORT, not ${JSON.stringify(addresses)}`);
-    if (type === 'chief' && addresses.length > 1)
-      throw new ClusterError(`${at} has ${addresses.length} addresses: there is one chief at most`);
-    for (const [index, address] of addresses.entries()) {
+    const listed = listOf(addresses, at);
+    if (type === 'chief' && listed.length > 1) throw new ClusterError(`${at} has ${listed.length} addresses: there is one chief at most`);
+    for (const [index, address] of listed.entries()) {
       const name = `${at}[${index}]`;
       addressOf(address, name);
       const other = seen.get(address as string);
@@ -129,9 +130,29 @@ function checkedCluster(value: unknown, what: string): ClusterAddresses {
         throw new ClusterError(`${name} and ${other} are both ${String(address)}: every task has an address of its own`);
       seen.set(address as string, name);
     }
+    checked[type as TaskType] = listed as string[];
   }
-  return cluster as ClusterAddresses;
+  return checked;
 }
+
+/** The addresses of a task type: a list, or a map from indices as `tf.train.ClusterSpec` takes it too. Every task from 0 on has to be there. */
+function listOf(addresses: unknown, what: string): unknown[] {
+  if (Array.isArray(addresses)) return addresses;
+  if (typeof addresses !== 'object' || addresses === null)
+    throw new ClusterError(`${what} must be a list of HOST:PORT, or a map from indices to these, not ${JSON.stringify(addresses)}`);
+  const byIndex = new Map(Object.entries(addresses).map(([index, address]) => [indexOf(index), address as unknown]));
+  return Array.from({ length: Object.keys(addresses).length }, (_, index) => {
+    if (byIndex.has(index)) return byIndex.get(index);
+    throw new ClusterError(`${what} has no task ${index}: its indices must be whole numbers from 0 on, without gaps`);
+  });
+}
+
+/** A whole number, also as a text, as Python's int() takes it. */
+const indexOf = (value: unknown): unknown => (typeof value === 'string' && /^\s*\d{1,9}\s*$/.test(value) ? Number(value) : value);
+
+/** `{}` says nothing of a task, as in TensorFlow. */
+const hasTask = (task: unknown): boolean =>
+  task !== undefined && task !== null && !(typeof task === 'object' && !Array.isArray(task) && Object.keys(task).length === 0);
 
 function addressOf(address: unknown, what: string): { host: string; port: number } {
   const [, bracketed, plain, digits] =
@@ -143,13 +164,14 @@ function addressOf(address: unknown, what: string): { host: string; port: number
 }
 
 function checkedTask(value: unknown, cluster: ClusterSpec, what: string): Task {
-  const { type, index } = checkedObject(value, what);
+  const { type, index: given } = checkedObject(value, what);
+  const index = indexOf(given ?? (type === 'chief' ? 0 : undefined)); // there is one chief
   if (!(TASK_TYPES as readonly unknown[]).includes(type))
     throw new ClusterError(`${what}.type must be one of ${TASK_TYPES.join(', ')}, not ${JSON.stringify(type)}`);
   const count = cluster.tasks(type as TaskType).length;
   if (!Number.isInteger(index) || Number(index) < 0 || Number(index) >= count)
     throw new ClusterError(
-      `${what}.index must be a whole number below ${count}, the number of tasks of type ${String(type)} in the cluster, not ${JSON.stringify(index)}`,
+      `${what}.index must be a whole number below ${count}, the number of tasks of type ${String(type)} in the cluster, not ${JSON.stringify(given) ?? 'missing'}`,
     );
   return { type: type as TaskType, index: Number(index) };
 }
@@ -157,8 +179,9 @@ function checkedTask(value: unknown, cluster: ClusterSpec, what: string): Task {
 /** As people and messages name a member: `worker 1 (10.0.0.2:4600)`. */
 export const memberName = ({ task, host, port }: MemberAddress): string => `${task.type} ${task.index} (${host}:${port})`;
 
-/** Place of a task among the members. @throws ClusterError for a task that adds up no gradients */
-export function memberIndex(cluster: ClusterSpec, task: Task): number {
+/** Place of a task among the members. @throws ClusterError for a task that adds up no gradients, and where there is none */
+export function memberIndex(cluster: ClusterSpec, task: Task | undefined): number {
+  if (!task) throw new ClusterError(`task is missing: say which task of the cluster this process is, as in ${EXAMPLE}`);
   const index = cluster.members.findIndex((member) => member.task.type === task.type && member.task.index === task.index);
   if (index >= 0) return index;
   throw new ClusterError(`task.type: a task of type ${task.type} takes no part in the training; chief and worker do`);

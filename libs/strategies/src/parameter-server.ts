@@ -178,7 +178,7 @@ function clusterOf(name: string, given: ClusterResolver): { readonly roster: Ros
     const found = resolver.resolve();
     if (!found) throw new ClusterError('no cluster is given: set TF_CONFIG, with tasks of the types chief, worker and ps');
     const { cluster, task } = found;
-    if (task.type !== 'chief')
+    if (task && task.type !== 'chief')
       throw new ClusterError(
         `the task of this process is ${task.type} ${task.index}: the program runs as chief, and \`paceline server\` runs workers and parameter servers`,
       );

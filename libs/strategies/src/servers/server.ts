@@ -65,6 +65,7 @@ export class Server {
     const found = resolverOf(NAME, 'the first argument is', resolver).resolve();
     if (!found) throw new ClusterConfigError(`${NAME}: no cluster is given: set TF_CONFIG to the cluster and the task of this process`);
     const { cluster, task, listenHost } = found;
+    if (!task) throw new ClusterConfigError(`${NAME}: TF_CONFIG has no task: say which worker or ps of the cluster this process is`);
     if (task.type !== 'ps' && task.type !== 'worker')
       throw new ClusterConfigError(`${NAME}: a task of type ${task.type} serves nobody; ps and worker do`);
     const roster = rosterOf(cluster);
