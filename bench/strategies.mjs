@@ -1,11 +1,14 @@
 /**
- * bench strategies: the MLP by parameter server and by multi-worker-mirrored on the same workers, examples per second
+ * bench strategies: a model by each synchronous strategy of runs on the same workers, examples per second and processor time
  *
- * Every repetition trains two new runs in turn on one stack: one with `--servers` parameter servers, and one whose workers hold the parameters, the MLP
- * 784-256-128-10 with 128 examples per worker and round. Placement and the first rounds belong to the set-up and not to the figure:
- * examples of the rounds after those / time from their beginning to the last commit, as the coordinator dated them. The figure is the median of the
- * repetitions. The parameter servers are there all the time, but in the second run they have nothing to do.
+ * Every repetition trains new runs in turn on one stack, the MLP 784-256-128-10 or the CNN (`--model`) with 128 examples per replica and round, and as many
+ * replicas as `--workers`: over `--servers` parameter servers with all workers and with one, with workers that hold the parameters, and with one worker that
+ * has a compute thread for each replica, over parameter servers (hybrid) and without them (mirrored). Placement and the first rounds belong to the set-up and
+ * not to the figure: examples of the rounds after those / time from their beginning to the last commit, as the coordinator dated them. Figures are the medians
+ * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
+ * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux).
  */
+import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { Stack } from '@paceline/testkit';
 import { median } from './median.mjs';
@@ -13,6 +16,7 @@ import { median } from './median.mjs';
 const { values: flags } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
+    model: { type: 'string', default: 'mlp' },
     workers: { type: 'string', default: '2' },
     servers: { type: 'string', default: '1' },
     batch: { type: 'string', default: '128' },
@@ -21,61 +25,94 @@ const { values: flags } = parseArgs({
   },
 });
 const [workers, servers, batch] = [Number(flags.workers), Number(flags.servers), Number(flags.batch)];
+const model = flags.model === 'cnn' ? 'cnn' : 'mlp';
 const WARM_UP_ROUNDS = 20;
 const rounds = WARM_UP_ROUNDS + Number(flags.rounds);
 const DEADLINE_MS = 300_000;
+/** Of a second, in /proc. */
+const TICK_MS = 10;
 
-/** @typedef {NonNullable<import('@paceline/spec').RunSpecInput['strategy']>} Strategy */
-/** @type {readonly Strategy[]} */
-const STRATEGIES = [
-  { kind: 'parameter-server', servers, startWorkers: workers },
-  { kind: 'multi-worker-mirrored', workers },
+/** @typedef {{ strategy: NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, workers: number, threads: number }} Row */
+/** @type {readonly Row[]} */
+const ROWS = [
+  { strategy: { kind: 'parameter-server', servers, startWorkers: workers }, workers, threads: 1 },
+  { strategy: { kind: 'parameter-server', servers }, workers: 1, threads: 1 },
+  { strategy: { kind: 'multi-worker-mirrored', workers }, workers, threads: 1 },
+  { strategy: { kind: 'hybrid', servers, threads: workers }, workers: 1, threads: workers },
+  { strategy: { kind: 'mirrored', threads: workers }, workers: 1, threads: workers },
 ];
 
 /**
+ * Processor time of all workers and servers.
  * @param {Stack} stack
- * @param {Strategy} strategy
+ */
+function cpuMs(stack) {
+  let ticks = 0;
+  for (const { child } of [...stack.workers, ...stack.servers]) {
+    const text = readFileSync(`/proc/${child.pid}/stat`, 'latin1');
+    const fields = text.slice(text.lastIndexOf(') ') + 2).split(' ');
+    ticks += Number(fields[11]) + Number(fields[12]);
+  }
+  return ticks * TICK_MS;
+}
+
+/**
+ * @param {Stack} stack
+ * @param {Row} row
  * @param {number} seed
  */
-async function examplesPerSecond(stack, strategy, seed) {
+async function trained(stack, row, seed) {
+  const { kind } = row.strategy;
   const { id } = await stack.client.createRun({
-    model: 'mlp',
+    model,
     globalBatch: batch * workers,
     replicas: workers,
     length: { rounds },
     seed,
-    strategy,
+    strategy: row.strategy,
     optimizer: { name: 'sgd', learningRate: 0.1 },
     checkpoint: { final: false, everySeconds: 0 },
   });
-  await stack.until(`a run of ${strategy.kind} to end`, DEADLINE_MS, async () => {
+  if (row.workers < workers && kind !== 'mirrored') await stack.client.scaleRun(id, row.workers);
+  /** @type {{ round: number, ms: number } | undefined} */
+  let begun;
+  let endMs = 0;
+  await stack.until(`a run of ${kind} to end`, DEADLINE_MS, async () => {
     const run = await stack.client.run(id);
     if (run?.status === 'FAILED') throw new Error(run.statusReason ?? 'it failed');
+    endMs = cpuMs(stack);
+    if (run && run.progress.round >= WARM_UP_ROUNDS) begun ??= { round: run.progress.round, ms: endMs };
     return run?.status === 'SUCCEEDED';
   });
   const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: WARM_UP_ROUNDS, maxPoints: 2_000 });
   const [first, last] = [series?.points[0], series?.points.at(-1)];
-  if (!first || !last || last === first) throw new Error('too few rounds came to be measured: give more with --rounds');
-  return ((last.round - first.round) * batch * workers * 1000) / (last.atMs - first.atMs);
+  if (!first || !last || last === first || !begun) throw new Error('too few rounds came to be measured: give more with --rounds');
+  const perRound = batch * workers;
+  return {
+    speed: ((last.round - first.round) * perRound * 1000) / (last.atMs - first.atMs),
+    cpu: (endMs - begun.ms) / Math.max(1, rounds - begun.round) / (perRound / 1000),
+  };
 }
 
 const stack = await Stack.start({ servers, workers });
-/** @type {number[][]} */
-const figures = STRATEGIES.map(() => []);
+/** @type {{ speed: number, cpu: number }[][]} */
+const figures = ROWS.map(() => []);
 try {
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++)
-    for (const [i, strategy] of STRATEGIES.entries()) figures[i]?.push(await examplesPerSecond(stack, strategy, repetition));
+    for (const [i, row] of ROWS.entries()) figures[i]?.push(await trained(stack, row, repetition));
 } finally {
   await stack.stop();
 }
-const rows = STRATEGIES.map(({ kind }, i) => {
-  const own = figures[i] ?? [];
+const rows = ROWS.map(({ strategy: { kind }, ...size }, i) => {
+  const speeds = (figures[i] ?? []).map(({ speed }) => speed);
   return {
     strategy: kind,
-    workers,
-    examplesPerSecond: Math.round(median(own)),
-    lowest: Math.round(Math.min(...own)),
-    highest: Math.round(Math.max(...own)),
+    model,
+    ...size,
+    examplesPerSecond: Math.round(median(speeds)),
+    lowest: Math.round(Math.min(...speeds)),
+    highest: Math.round(Math.max(...speeds)),
+    cpuMs: Math.round(median((figures[i] ?? []).map(({ cpu }) => cpu))),
   };
 });
 if (flags.json) console.log(JSON.stringify({ bench: 'strategies', rows }));

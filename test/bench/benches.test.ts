@@ -181,8 +181,14 @@ const BENCHES: Readonly<
   strategies: [
     {
       flags: ['--rounds', '5', '--repetitions', '1', '--batch', '4'],
-      rows: ['parameter-server', 'multi-worker-mirrored'].map((strategy) => ({ strategy, workers: 2 })),
-      figures: ['examplesPerSecond', 'lowest', 'highest'],
+      rows: [
+        { strategy: 'parameter-server', model: 'mlp', workers: 2, threads: 1 },
+        { strategy: 'parameter-server', model: 'mlp', workers: 1, threads: 1 },
+        { strategy: 'multi-worker-mirrored', model: 'mlp', workers: 2, threads: 1 },
+        { strategy: 'hybrid', model: 'mlp', workers: 1, threads: 2 },
+        { strategy: 'mirrored', model: 'mlp', workers: 1, threads: 2 },
+      ],
+      figures: ['examplesPerSecond', 'lowest', 'highest', 'cpuMs'],
     },
   ],
   mlp: [

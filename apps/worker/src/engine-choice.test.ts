@@ -68,6 +68,15 @@ function chooser(
   return { chooser, trials, deadlines, looks, directory, warned };
 }
 
+it('where a worker computes in several threads auto leaves native engines out', async () => {
+  const { chooser: first } = chooser({ wasm: 8, tensorflow: 2 });
+  const backends = async (input: RunSpecInput) => (await first.choose(jobOf(input))).map(({ backend }) => backend);
+  for (const engine of ['auto', 'mixed'] as const) {
+    for (const kind of ['hybrid', 'mirrored'] as const) expect(await backends({ engine, strategy: { kind } })).toEqual(['wasm']);
+    expect(await backends({ engine, strategy: { kind: 'mirrored', threads: 1 } })).toEqual(['tensorflow', 'wasm']);
+  }
+});
+
 it('auto takes the fastest, measured once for a model, and says so in the record', async () => {
   const { chooser: first, trials, directory } = chooser({ wasm: 8, tensorflow: 2 });
   const choices = await first.choose(jobOf({ engine: 'auto' }));

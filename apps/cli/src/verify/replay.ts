@@ -10,6 +10,7 @@ import {
   DEFAULT_TARGET,
   processesOf,
   reasonAgainst,
+  sizesOfRun,
   strategyOfRun,
   type LibraryTarget,
   type ServiceTarget,
@@ -155,7 +156,11 @@ class Replay {
       throw new UserError('RUN_NOT_SUCCEEDED', `${plan.recording.file}: the run is ${status}: ${statusReason ?? 'no reason'}`, {
         exit: 'unsuccessful',
       });
-    return { ...this.base(plan, target), ...this.sizes, ...(await compareTraining(client, watched.run, plan, this.tolerance)) };
+    return {
+      ...this.base(plan, target),
+      ...sizesOfRun(target, this.sizes),
+      ...(await compareTraining(client, watched.run, plan, this.tolerance)),
+    };
   }
 
   private base({ recording: { file, unknown } }: PlannedTraining, { name, as }: Target): Replayed {

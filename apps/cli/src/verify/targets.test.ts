@@ -3,7 +3,16 @@ import path from 'node:path';
 import { readRecording, type TrainingRecording } from '@paceline/models';
 import { expect, it } from 'vitest';
 import { programOf } from './library.js';
-import { processesOf, reasonAgainst, strategyOfRun, TARGETS, targetsNamed, type LibraryTarget, type ServiceTarget } from './targets.js';
+import {
+  processesOf,
+  reasonAgainst,
+  sizesOfRun,
+  strategyOfRun,
+  TARGETS,
+  targetsNamed,
+  type LibraryTarget,
+  type ServiceTarget,
+} from './targets.js';
 import { planTraining } from './training.js';
 
 const file = path.join(import.meta.dirname, '../../../../libs/testkit/golden/mirrored-mlp-sgd.json');
@@ -65,6 +74,9 @@ it('a run has the strategy of its name: that of local updates takes one step bet
   expect(ofKind('hybrid')).toEqual({ kind: 'hybrid', servers: 2, startWorkers: 2, threads: 2 });
   expect(ofKind('mirrored')).toEqual({ kind: 'mirrored', threads: 2 });
   expect(ofKind('one-device')).toEqual({ kind: 'one-device' });
+  const sizes = { workers: 3, servers: 2 };
+  for (const name of ['mirrored', 'one-device']) expect(sizesOfRun({ as: 'service', name }, sizes)).toEqual({ workers: 1, servers: 0 });
+  expect(sizesOfRun({ as: 'service', name: 'hybrid' }, sizes)).toEqual(sizes);
   const tree = targetsNamed(['multi-worker-mirrored:tree'], 'library')[0] as LibraryTarget;
   expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, 6))).toEqual([4, 3, 6]);
 });

@@ -134,6 +134,10 @@ export function strategyOfRun(target: ServiceTarget, { workers, servers }: Sizes
   }
 }
 
+/** Workers and servers that a run takes of those that are there. */
+export const sizesOfRun = ({ name }: ServiceTarget, sizes: Sizes): Sizes =>
+  name === 'mirrored' || name === 'one-device' ? { workers: 1, servers: 0 } : sizes;
+
 export interface Sizes {
   readonly workers: number;
   readonly servers: number;
