@@ -70,7 +70,11 @@ async function trained(stack, input) {
   let run = null;
   await stack.until('the end of the run', DEADLINE_MS, async () => {
     run = await stack.client.run(id);
-    return (run !== null && OVER.has(run.status) && run.traffic !== null) || { seen: `${run?.status} ${run?.statusReason} ${run?.progress.round}` };
+    return (
+      (run !== null && OVER.has(run.status) && run.traffic !== null) || {
+        seen: `${run?.status} ${run?.statusReason} ${run?.progress.round}`,
+      }
+    );
   });
   const ended = /** @type {NonNullable<typeof run>} */ (/** @type {unknown} */ (run));
   if (ended.status !== 'SUCCEEDED') throw new Error(`the run is ${ended.status}: ${ended.statusReason}`);

@@ -33,11 +33,9 @@ const BAR_OF_REFERENCE = 5;
 
 /** @param {import('@paceline/kernels').KernelMeasurement} row */
 function barOf({ kernel, ofCopy, ofCached, divisions, gigabytesPerSecond, ofReference }) {
-  if (ofReference === undefined)
-    return { bar: `${BAR} of the copy`, holds: ofCopy >= BAR || (divisions > 0 && ofCached >= BAR_CACHED) };
+  if (ofReference === undefined) return { bar: BAR, holds: ofCopy >= BAR || (divisions > 0 && ofCached >= BAR_CACHED) };
   const isFaster = ofReference >= BAR_OF_REFERENCE;
-  if (DENSE_CODECS.has(kernel))
-    return { bar: `${BAR_CODECS} of the copy, ${BAR_OF_REFERENCE}x`, holds: isFaster && ofCopy >= BAR_CODECS };
+  if (DENSE_CODECS.has(kernel)) return { bar: `${BAR_CODECS} of the copy, ${BAR_OF_REFERENCE}x`, holds: isFaster && ofCopy >= BAR_CODECS };
   if (kernel === 'topK') return { bar: `${BAR_TOP_K} GB/s, ${BAR_OF_REFERENCE}x`, holds: isFaster && gigabytesPerSecond >= BAR_TOP_K };
   return { bar: `${BAR_OF_REFERENCE}x`, holds: isFaster };
 }
@@ -45,25 +43,29 @@ function barOf({ kernel, ofCopy, ofCached, divisions, gigabytesPerSecond, ofRefe
 /** @param {number} value */
 const round = (value) => Number(value.toFixed(2));
 const isOnly = flags.only === 'codecs';
-const rows = measureKernels({ elements: Number(flags.elements), repetitions: Number(flags.repetitions), onlyCodecs: isOnly }).map((row) => ({
-  kernel: row.kernel,
-  elements: row.elements,
-  bytesPerCall: row.bytesPerCall,
-  gigabytesPerSecond: round(row.gigabytesPerSecond),
-  ofCopy: round(row.ofCopy),
-  lowest: round(row.lowest),
-  highest: round(row.highest),
-  ofCached: round(row.ofCached),
-  divisions: row.divisions,
-  roots: row.roots,
-  ...(row.ofReference === undefined ? {} : { ofReference: round(row.ofReference) }),
-  ...barOf(row),
-}));
-const checksums = isOnly ? [] : measureChecksums({ bytes: Number(flags.elements) * 4, repetitions: Number(flags.repetitions) }).map((row) => ({
-  way: row.way,
-  fromMemory: round(row.fromMemory),
-  ofOneChunk: round(row.ofOneChunk),
-}));
+const rows = measureKernels({ elements: Number(flags.elements), repetitions: Number(flags.repetitions), onlyCodecs: isOnly }).map(
+  (row) => ({
+    kernel: row.kernel,
+    elements: row.elements,
+    bytesPerCall: row.bytesPerCall,
+    gigabytesPerSecond: round(row.gigabytesPerSecond),
+    ofCopy: round(row.ofCopy),
+    lowest: round(row.lowest),
+    highest: round(row.highest),
+    ofCached: round(row.ofCached),
+    divisions: row.divisions,
+    roots: row.roots,
+    ...(row.ofReference === undefined ? {} : { ofReference: round(row.ofReference) }),
+    ...barOf(row),
+  }),
+);
+const checksums = isOnly
+  ? []
+  : measureChecksums({ bytes: Number(flags.elements) * 4, repetitions: Number(flags.repetitions) }).map((row) => ({
+      way: row.way,
+      fromMemory: round(row.fromMemory),
+      ofOneChunk: round(row.ofOneChunk),
+    }));
 if (flags.json) console.log(JSON.stringify({ bench: 'kernels', rows, checksums }));
 else {
   console.table(rows);

@@ -48,6 +48,21 @@ const BENCHES: Readonly<
       rows: ['copy', 'adam', 'lamb', 'lars', 'average'].map((kernel) => ({ kernel, elements: 4096, bar: 0.7 })),
       figures: ['bytesPerCall', 'gigabytesPerSecond', 'ofCached', 'ofCopy', 'lowest', 'highest', 'divisions', 'roots'],
     },
+    {
+      flags: ['--elements', '4096', '--repetitions', '1', '--only', 'codecs'],
+      rows: ['toHalf', 'quantize', 'fromSigns', 'topK', 'scatter', 'isQuantized'].map((kernel) => ({ kernel, elements: 4096 })),
+      figures: ['bytesPerCall', 'gigabytesPerSecond', 'ofCopy', 'ofReference'],
+    },
+  ],
+  embeddings: [
+    {
+      flags: '--rows 2000 --dense-rows 1000 --rounds 10 --dense-rounds 5 --batches 4,8 --examples 200'.split(' '),
+      rows: [
+        ...[4, 8].map((batch) => ({ exchange: 'sparse', batch, rowsTouched: 4 * batch })),
+        { exchange: 'dense', batch: 8, rowsTouched: 1000 },
+      ],
+      figures: ['bytesPerRound', 'ofRows', 'roundMs'],
+    },
   ],
   large: [
     {

@@ -14,7 +14,8 @@ export interface Measured {
   readonly reference?: Reference;
 }
 
-type Reference = (elements: number) => () => void;
+/** @returns what is measured */
+export type Reference = (elements: number) => () => void;
 
 /** `topK`: `kthMagnitude` and `gather`, which is what the codec top-k does. */
 export type CodecKernel =

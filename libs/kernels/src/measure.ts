@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 import { Arena } from './arena.js';
 import { checksumOf } from './checksum.js';
 import type { Kernels } from './kernels.js';
-import { fillAsGradient, measuredCodecs, type CodecKernel, type Measured } from './measure-codecs.js';
+import { fillAsGradient, measuredCodecs, type CodecKernel, type Measured, type Reference } from './measure-codecs.js';
 
 /** All but `equalWanted`, which returns a number that `kthMagnitude` has left; `topK` is that and `gather`. */
 export type MeasuredKernel = Exclude<keyof Kernels, 'equalWanted'> | CodecKernel;
@@ -135,7 +135,7 @@ export function measureKernels({
       ofCached: middleOf(rows.map(({ ofCached }) => ofCached)),
       divisions,
       roots,
-      ofReference: reference && timesFaster(reference(REFERENCE_ELEMENTS), middleOf(rows.map(({ own }) => own)) / elements),
+      ofReference: reference && timesFaster(reference, middleOf(rows.map(({ own }) => own)) / elements, elements),
     };
   });
 }
@@ -144,9 +144,12 @@ export function measureKernels({
 const REFERENCE_ELEMENTS = 1 << 18;
 const REFERENCE_RUNS = 3;
 
-function timesFaster(reference: () => void, ownMs: number): number {
-  reference();
-  return middleOf(Array.from({ length: REFERENCE_RUNS }, () => cpuMs(1, reference))) / REFERENCE_ELEMENTS / ownMs;
+/** @param ownMs of an element */
+function timesFaster(reference: Reference, ownMs: number, elements: number): number {
+  const few = Math.min(elements, REFERENCE_ELEMENTS);
+  const run = reference(few);
+  run();
+  return middleOf(Array.from({ length: REFERENCE_RUNS }, () => cpuMs(1, run))) / few / ownMs;
 }
 
 export interface ChecksumMeasurement {
