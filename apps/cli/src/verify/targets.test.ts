@@ -59,5 +59,8 @@ it('a run of local updates takes one step between averages, and keeps the veloci
     innerState: 'keep',
   });
   const tree = targetsNamed(['multi-worker-mirrored:tree'], 'library')[0] as LibraryTarget;
-  expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, 6))).toEqual([4, 3, 6]);
+  const of = (replicas: number, globalBatch: number, ...layers: string[]) => ({ replicas, globalBatch, layers });
+  expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, of(2, 6, 'Dense')))).toEqual([4, 3, 6]);
+  // Batch normalisation normalises by the rows of a recorded replica: there are no more processes than these.
+  expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, of(2, 6, 'Dense', 'BatchNormalization')))).toEqual([2, 2, 2]);
 });
