@@ -29,6 +29,7 @@ export {
   ThreadError,
   UnsupportedError,
 } from './errors.js';
+export { BackupAndRestore, type BackupOptions } from './backup.js';
 export { PerReplica, ReduceOp } from './replicas/per-replica.js';
 export type { ReplicaContext, ReplicaFunction } from './replicas/replica-function.js';
 export type { BatchSource, DistributedDataset, InputContext } from './replicas/distributed-dataset.js';

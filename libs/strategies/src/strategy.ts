@@ -15,6 +15,7 @@ import {
   type BatchSource,
   type DistributedDataset,
   type InputContext,
+  type LocalReplicas,
 } from './replicas/distributed-dataset.js';
 import { encode, hasPerReplica, inCommon, joined, PerReplica, type Encoded, type ReduceOp } from './replicas/per-replica.js';
 import { functionOf, type ReplicaFunction } from './replicas/replica-function.js';
@@ -32,6 +33,14 @@ export interface RunStrategy {
 
 /** Which strategy distributes a model. */
 const owners = new WeakMap<object, Strategy>();
+
+/** @internal The strategy that distributes a model. */
+export const strategyOf = (model: object): Strategy | undefined => owners.get(model);
+
+/** @internal Which replicas this process has. */
+export const localOf = (strategy: Strategy): LocalReplicas => strategy[LOCAL];
+
+const LOCAL = Symbol('local');
 
 export abstract class Strategy {
   private readonly models = new Map<UserModel, DistributedModel>();
@@ -153,6 +162,11 @@ export abstract class Strategy {
   /** Each replica takes whole batches, one after the other, of the dataset that the function makes for this process. */
   distributeDatasetsFromFunction(make: (context: InputContext) => BatchSource | Promise<BatchSource>): DistributedDataset {
     return distributedFromFunction(make, this.exchange.local);
+  }
+
+  /** @internal */
+  get [LOCAL](): LocalReplicas {
+    return this.exchange.local;
   }
 
   /** @internal What distributes a model of this strategy. */

@@ -21,7 +21,11 @@ export async function replayInLibrary(
   const failed = (cause: Error): never => {
     throw new UserError('LIBRARY_FAILED', `${plan.recording.file}: ${target.name}: ${cause.message}`, { exit: 'unsuccessful', cause });
   };
-  const results = await trainInProcesses(program, { kind, communication, processes }, { signal }).catch(failed);
+  const results = await trainInProcesses(
+    { ...program, replicas: Math.max(program.replicas, processes) },
+    { kind, communication, processes },
+    { signal },
+  ).catch(failed);
   const [first, ...others] = results;
   for (const other of others)
     if (other.losses.join() !== first!.losses.join() || other.weights.some((values, i) => !sameBits(values, first!.weights[i]!)))

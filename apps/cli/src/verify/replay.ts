@@ -87,7 +87,7 @@ class Replay {
           if (program instanceof Error) return { ...base, ok: false, notServed: program.message };
           const reason = reasonAgainst(target, plan, program);
           if (reason !== undefined) return { ...base, ok: false, notServed: reason };
-          const workers = processesOf(target, this.options.workers, plan.recording.replicas);
+          const workers = processesOf(target, this.options.workers, program);
           return { ...base, workers, servers: 0, ...(await replayInLibrary(target, workers, plan, program, this.tolerance, signal)) };
         };
         if (!(await this.kept(plan, target, work, signal))) return false;

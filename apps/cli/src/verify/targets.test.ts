@@ -78,5 +78,8 @@ it('a run has the strategy of its name: that of local updates takes one step bet
   for (const name of ['mirrored', 'one-device']) expect(sizesOfRun({ as: 'service', name }, sizes)).toEqual({ workers: 1, servers: 0 });
   expect(sizesOfRun({ as: 'service', name: 'hybrid' }, sizes)).toEqual(sizes);
   const tree = targetsNamed(['multi-worker-mirrored:tree'], 'library')[0] as LibraryTarget;
-  expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, 6))).toEqual([4, 3, 6]);
+  const of = (replicas: number, globalBatch: number, ...layers: string[]) => ({ replicas, globalBatch, layers });
+  expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, of(2, 6, 'Dense')))).toEqual([4, 3, 6]);
+  // Batch normalisation normalises by the rows of a recorded replica: there are no more processes than these.
+  expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, of(2, 6, 'Dense', 'BatchNormalization')))).toEqual([2, 2, 2]);
 });

@@ -104,8 +104,18 @@ export function reasonAgainst(
   }
 }
 
-export const processesOf = (target: LibraryTarget, workers: number | undefined, replicas: number): number =>
-  target.kind === 'multi-worker-mirrored' ? Math.min(workers ?? PROCESSES, replicas) : 1;
+/**
+ * Processes may be more than the recorded replicas: gradients are sums over the examples, so a batch that is cut finer has the same sum. Batch normalisation
+ * normalises by the rows of a replica, so there the recorded ones stay.
+ */
+export function processesOf(
+  target: LibraryTarget,
+  workers: number | undefined,
+  { replicas, globalBatch, layers }: Pick<RecordedProgram, 'replicas' | 'globalBatch' | 'layers'>,
+): number {
+  if (target.kind !== 'multi-worker-mirrored') return 1;
+  return Math.min(workers ?? PROCESSES, layers.includes('BatchNormalization') ? replicas : globalBatch);
+}
 
 /** The strategy of a run. */
 export function strategyOfRun(target: ServiceTarget, { workers, servers }: Sizes, { spec, recording }: PlannedTraining): StrategyInput {

@@ -1,0 +1,169 @@
+/**
+ * What `tf.keras.callbacks.BackupAndRestore` is: after each epoch the weights, the state of the optimizer and the number of the epoch go to a file, and a
+ * training that was interrupted goes on from there. tf.js decides at which epoch `fit` begins before it calls a callback, so restoring is a call of its own.
+ *
+ * The file is one line of JSON, the numbers of all tensors as float32, and four bytes of CRC-32 over both. It is written beside its place, flushed and renamed:
+ * a crash at any point leaves the backup of the epoch before, or this one.
+ */
+import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { crc32 } from 'node:zlib';
+import * as tfc from '@tensorflow/tfjs-core';
+import * as tfl from '@tensorflow/tfjs-layers';
+import { ArgumentError } from './errors.js';
+import { PerReplica } from './replicas/per-replica.js';
+import { localOf, strategyOf } from './strategy.js';
+
+export interface BackupOptions {
+  /** Keeps the backup of a training that has ended; otherwise it is deleted then, as Keras does, and the next one begins anew. */
+  readonly keep?: boolean;
+}
+
+const FILE = 'backup.paceline';
+const CRC_BYTES = 4;
+
+interface Kept {
+  readonly name: string;
+  readonly shape: readonly number[];
+}
+interface Head {
+  /** Where fit begins. */
+  readonly epoch: number;
+  readonly weights: readonly Kept[];
+  readonly optimizer: readonly Kept[];
+}
+interface Backup extends Head {
+  readonly values: readonly Float32Array[];
+}
+
+export class BackupAndRestore extends tfl.Callback {
+  private user: tfl.LayersModel | undefined;
+  private readonly file: string;
+
+  /**
+   * @param folder of this training; it is made where it is missing
+   * @throws ArgumentError
+   */
+  constructor(
+    private readonly folder: string,
+    private readonly options: BackupOptions = {},
+  ) {
+    super();
+    if (typeof folder !== 'string' || folder === '')
+      throw new ArgumentError('BackupAndRestore takes a folder for the backup of one training');
+    this.file = join(folder, FILE);
+  }
+
+  /**
+   * Gives a compiled model what the backup has, if there is one. Over several processes all call it: the first one reads its file, and the others, which may
+   * have none, learn the epoch from it.
+   * @returns the `initialEpoch` for fit
+   * @throws ArgumentError for the backup of another model, and for a file that is damaged
+   */
+  async restore(model: tfl.LayersModel): Promise<number> {
+    if (!(model.optimizer as tfc.Optimizer | undefined))
+      throw new ArgumentError('restore takes a model that is compiled: its optimizer has a state');
+    this.user = model;
+    let epoch = 0;
+    if (this.isFirst()) {
+      const backup = await this.read();
+      if (backup) await apply(backup, model, this.file);
+      epoch = backup?.epoch ?? 0;
+    }
+    const strategy = strategyOf(model);
+    const local = strategy && localOf(strategy);
+    if (!local || local.processes === 1) return epoch;
+    const tell = (value: number): number => {
+      const isHere = (replica: number): boolean => replica === 0 && local.process === 0;
+      const own = Array.from({ length: local.to - local.from }, (_, replica) => (isHere(replica) ? value : 0));
+      const sum = strategy.reduce('sum', new PerReplica(own)) as tfc.Tensor;
+      const [all] = sum.dataSync();
+      sum.dispose();
+      return all!;
+    };
+    const told = tell(epoch);
+    const steps = tell((model.optimizer as unknown as { iterations: number }).iterations);
+    // Weights and slots are taken over from the first process with the first step; of which step it is, all have to know before.
+    if (local.process > 0 && told > 0) (model.optimizer as unknown as { iterations_: number }).iterations_ = steps;
+    return told;
+  }
+
+  override async onTrainBegin(): Promise<void> {
+    if (!this.user)
+      throw new ArgumentError('call `const initialEpoch = await backup.restore(model)` before fit, and give fit that initialEpoch');
+    if (this.isFirst()) await mkdir(this.folder, { recursive: true });
+  }
+
+  override async onEpochEnd(epoch: number): Promise<void> {
+    const model = this.user!;
+    // Every process reads: where each has a part of the optimizer's state, that is a call of all.
+    const optimizer = await model.optimizer.getWeights();
+    const tensors = model.getWeights();
+    const weights = model.weights.map(({ originalName: name }, i) => ({ name, tensor: tensors[i]! }));
+    if (!this.isFirst()) return;
+    const keptOf = ({ name, tensor }: { readonly name: string; readonly tensor: tfc.Tensor }): Kept => ({ name, shape: tensor.shape });
+    const head: Head = { epoch: epoch + 1, weights: weights.map(keptOf), optimizer: optimizer.map(keptOf) };
+    const values = [...weights, ...optimizer].map(({ tensor }) => Float32Array.from(tensor.dataSync<'float32'>()));
+    await this.write(head, values);
+  }
+
+  override async onTrainEnd(): Promise<void> {
+    if (this.options.keep !== true && this.isFirst()) await rm(this.file, { force: true });
+  }
+
+  /** One process has the file: all have the same weights. */
+  private isFirst(): boolean {
+    const strategy = strategyOf(this.user!);
+    return !strategy || localOf(strategy).process === 0;
+  }
+
+  private async write(head: Head, values: readonly Float32Array[]): Promise<void> {
+    const bytes = values.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer, byteOffset, byteLength));
+    const content = Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), ...bytes]);
+    const sum = Buffer.alloc(CRC_BYTES);
+    sum.writeUInt32LE(crc32(content));
+    const beside = `${this.file}.${process.pid}.tmp`;
+    const file = await open(beside, 'w');
+    try {
+      await file.writeFile(Buffer.concat([content, sum]));
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await rename(beside, this.file);
+    const folder = await open(this.folder, 'r');
+    await folder.sync().finally(() => folder.close());
+  }
+
+  private async read(): Promise<Backup | undefined> {
+    const all = await readFile(this.file).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT') return undefined;
+      throw error;
+    });
+    if (!all) return undefined;
+    const content = all.subarray(0, Math.max(0, all.length - CRC_BYTES));
+    const end = content.indexOf('\n');
+    if (end < 0 || all.readUInt32LE(content.length) !== crc32(content))
+      throw new ArgumentError(`the backup ${this.file} is damaged: delete it to begin anew, or put a copy in its place`);
+    const head = JSON.parse(content.toString('utf8', 0, end)) as Head;
+    let at = end + 1;
+    const values = [...head.weights, ...head.optimizer].map(({ shape }) => {
+      const bytes = tfc.util.sizeFromShape([...shape]) * 4;
+      const part = Uint8Array.prototype.slice.call(content, at, at + bytes); // a copy begins where a float32 may
+      at += bytes;
+      return new Float32Array(part.buffer, part.byteOffset, bytes / 4);
+    });
+    return { ...head, values };
+  }
+}
+
+async function apply({ weights, optimizer, values }: Backup, model: tfl.LayersModel, file: string): Promise<void> {
+  const shapes = (all: readonly { readonly shape: readonly (number | null)[] }[]): string => JSON.stringify(all.map(({ shape }) => shape));
+  if (shapes(weights) !== shapes(model.weights))
+    throw new ArgumentError(
+      `the backup ${file} is of another model: its weights have other shapes. Give each training a folder of its own`,
+    );
+  const tensors = [...weights, ...optimizer].map(({ shape }, i) => tfc.tensor(values[i]!, [...shape], 'float32'));
+  model.setWeights(tensors.slice(0, weights.length));
+  await model.optimizer.setWeights(optimizer.map(({ name }, i) => ({ name, tensor: tensors[weights.length + i]! })));
+}

@@ -1,0 +1,102 @@
+/** Strategies in programs of people: short examples of the page, Ctrl-C, and what a strategy of one process does not open. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { LocalUpdateStrategy } from './local-update.js';
+import { Programs } from './programs.fixture.js';
+import { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
+
+let programs: Programs;
+beforeAll(() => void (programs = new Programs()));
+afterAll(() => programs.dispose());
+
+const page = readFileSync(join(import.meta.dirname, '../../../docs/library.md'), 'utf8');
+/** The example that imports that and nothing else of paceline. */
+const exampleOf = (name: string): string =>
+  [...page.matchAll(/```js\n([\s\S]*?)```/g)]
+    .map(([, source]) => source!)
+    .find((source) => source.includes(`import { ${name} } from 'paceline'`))!;
+
+it.each(['OneDeviceStrategy', 'CentralStorageStrategy'])('the example of %s trains, as it is pasted', async (name) => {
+  const source = exampleOf(name);
+  expect(source.split('\n').length).toBeLessThanOrEqual(31);
+  const { status, output, errors } = await programs.start(source).ended;
+  expect(status, errors).toBe(0);
+  const losses = /loss ([\d. ]+)/.exec(output)![1]!.trim().split(' ').map(Number);
+  expect(losses).toHaveLength(5);
+  expect(losses[4]!).toBeLessThan(losses[0]! / 5);
+});
+
+describe('Ctrl-C', () => {
+  /** Trains until somebody ends it. */
+  const endless = (handler: string): string =>
+    exampleOf('MirroredStrategy')
+      .replace('const history', `${handler}\nconst history`)
+      .replace('epochs: 5', 'epochs: 1e6, callbacks: { onEpochEnd: (epoch) => epoch === 0 && console.log("trains") }');
+  const interrupted = async (handler: string) => {
+    const { child, said, ended } = programs.start(endless(handler));
+    await said('trains');
+    child.kill('SIGINT');
+    const result = await ended;
+    return { signal: child.signalCode, ...result };
+  };
+
+  it('ends a program and all its threads while it trains', async () => {
+    expect(await interrupted('')).toMatchObject({ status: null, signal: 'SIGINT' });
+  });
+
+  it('is heard by the handler of the program, whose exit ends the threads too', async () => {
+    const result = await interrupted("process.on('SIGINT', () => { console.log('heard'); process.exit(3); });");
+    expect(result).toMatchObject({ status: 3, signal: null, output: expect.stringContaining('heard') as string });
+  });
+
+  it('may dispose the strategy: fit fails with that, and the program ends by itself', async () => {
+    const result = await interrupted("process.once('SIGINT', () => void strategy.dispose());");
+    expect(result).toMatchObject({ status: 1, signal: null, errors: expect.stringContaining('STRATEGY_DISPOSED') as string });
+  });
+});
+
+it('MirroredStrategy and CentralStorageStrategy open no socket and start no process', async () => {
+  for (const name of ['MirroredStrategy', 'CentralStorageStrategy']) {
+    const { status, output, errors } = await programs.start(
+      exampleOf(name)
+        .replace("from 'paceline';", "from 'paceline';\nimport { readdirSync, readFileSync, readlinkSync } from 'node:fs';\n" + COUNTS)
+        .replace(/const strategy = new \w+\(.*\);/, `const before = counts();\nconst strategy = new ${name}({ threads: 2 });`)
+        .replace('await strategy.dispose();', "console.log('counts', JSON.stringify([before, counts()]));\nawait strategy.dispose();"),
+    ).ended;
+    expect(status, errors).toBe(0);
+    const [before, during] = JSON.parse(/counts (.*)/.exec(output)![1]!) as { sockets: number; children: number; threads: number }[];
+    expect(during).toMatchObject({ sockets: before!.sockets, children: 0 });
+    expect(during!.threads).toBeGreaterThanOrEqual(before!.threads + 2);
+  }
+});
+const COUNTS = `
+const counts = () => ({
+  sockets: readdirSync('/proc/self/fd').filter((fd) => { try { return readlinkSync('/proc/self/fd/' + fd).startsWith('socket:'); } catch { return false; } }).length,
+  children: readFileSync('/proc/self/task/' + process.pid + '/children', 'utf8').trim().split(' ').filter(Boolean).length,
+  threads: readdirSync('/proc/self/task').length,
+});`;
+
+it('strategies of one process say what they are as runs of the service', async () => {
+  const local = (options = {}) => new LocalUpdateStrategy({ threads: 1, replicas: 4, localSteps: 5, ...options });
+  const strategies = [
+    new OneDeviceStrategy(),
+    new MirroredStrategy({ threads: 1 }),
+    new MirroredStrategy({ threads: 1, replicas: 6 }),
+    new CentralStorageStrategy({ threads: 1, replicas: 3 }),
+    local(),
+    local({ outer: 'nesterov', outerLearningRate: 0.5, outerMomentum: 0.8 }),
+    local({ outer: 'elastic', movingRate: 0.2 }),
+  ];
+  const run = { kind: 'local-update', localSteps: 5, innerState: 'keep' };
+  expect(strategies.map((strategy) => strategy.toRun())).toEqual([
+    { strategy: { kind: 'parameter-server' }, replicas: 1 },
+    { strategy: { kind: 'multi-worker-mirrored', workers: 1 }, replicas: 1 },
+    { strategy: { kind: 'multi-worker-mirrored', workers: 2 }, replicas: 6 },
+    { strategy: { kind: 'parameter-server', servers: 1 }, replicas: 3 },
+    { strategy: { ...run, outerOptimizer: 'sgd' }, replicas: 4 },
+    { strategy: { ...run, outerOptimizer: 'nesterov', outerLearningRate: 0.5, outerMomentum: 0.8 }, replicas: 4 },
+    { strategy: { ...run, outerOptimizer: 'elastic', movingRate: 0.2 }, replicas: 4 },
+  ]);
+  await Promise.all(strategies.map((strategy) => strategy.dispose()));
+});
