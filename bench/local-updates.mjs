@@ -284,8 +284,11 @@ const COMPARED = [
     input: { strategy: { ...LOCAL_30, outerLearningRate: 1.5 }, codec: { ...SPARSE, values: 'int2', parameters: 'int8' } },
   },
   {
-    what: 'the same with parameters as delta-top-k, 5 %',
-    input: { strategy: { ...LOCAL_30, outerLearningRate: 1.5 }, codec: { ...SPARSE, values: 'int2', parameters: 'delta-top-k' } },
+    what: 'the same with parameters as delta-top-k, 8 %',
+    input: {
+      strategy: { ...LOCAL_30, outerLearningRate: 1.5 },
+      codec: { ...SPARSE, values: 'int2', parameters: 'delta-top-k', parameterDensity: 0.08 },
+    },
   },
 ];
 
