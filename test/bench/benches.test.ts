@@ -107,7 +107,7 @@ const BENCHES: Readonly<
         { what: 'dense, AdamW', points: 0, timesFewerSent: 1 },
         { what: 'DiLoCo, H 50', rounds: 1, timesFewerSent: 8 },
       ],
-      figures: ['errorPercent', 'lowest', 'highest', 'points', 'sentMegabytes', 'timesFewerReceived'],
+      figures: ['errorPercent', 'lowest', 'highest', 'points', 'sentMegabytes', 'receivedMegabytes', 'timesFewerReceived', 'timesFewer'],
     },
   ],
   'time-to-accuracy': [
