@@ -344,12 +344,10 @@ describe('with a cluster that trains', () => {
     await page.locator('.run-title .status', { hasText: 'Cancelled' }).waitFor();
     await expect.poll(() => reading.missingSeqs(page, stack, id), { timeout: WAIT_MS }).toEqual([]);
     // Every round that was measured is in the curve, and the page holds what a fresh page asks for.
-    // The last rounds may be stored after the run is over, so the api is asked each time. A coordinator that does not confirm its end in time,
-    // which it may not on a slow machine, has told of more rounds than it was asked for.
-    const lastStored = async (): Promise<number> => (await stack.client.metrics(id, { names: ['loss'] }))[0]!.points.at(-1)!.round + 1;
-    const gaps = async (): Promise<number[]> => gapsIn(page, await lastStored());
+    // The last rounds may be stored after the run is over, so the api is asked each time.
+    const gaps = async (): Promise<number[]> => gapsIn(page, (await stack.client.run(id))!.progress.round);
     await expect.poll(gaps, { timeout: WAIT_MS, interval: 1_000 }).toEqual([]);
-    const isAsStored = async (): Promise<boolean> => (await lastRoundOfAFresh(page)) === (await lastStored());
+    const isAsStored = async (): Promise<boolean> => (await lastRoundOfAFresh(page)) === (await stack.client.run(id))!.progress.round;
     await expect.poll(isAsStored, { timeout: WAIT_MS, interval: 1_000 }).toBe(true);
   });
 
