@@ -115,42 +115,46 @@ async function expectOneCopy(home: string): Promise<void> {
     expect(found.filter((path) => path.endsWith(`/tfjs-${name}`))).toEqual([`node_modules/@tensorflow/tfjs-${name}`]);
 }
 
-test('installed into an empty folder it trains a model, and `npx paceline demo` a cluster', { timeout: 600_000 }, async ({ skip }) => {
-  const home = join(folder, 'project');
-  await run('mkdir', [home]);
-  await writeFile(join(home, 'package.json'), '{ "name": "project", "private": true, "type": "module" }');
-  const refused = IS_SOAK ? await install(home) : await unpack(home);
-  if (refused !== undefined && UNREACHABLE.has(npmCode(refused) ?? ''))
-    return skip('no registry can be reached, and its packages are not in the cache');
-  expect(refused).toBeUndefined();
+test(
+  `${IS_SOAK ? 'installed by npm into an empty folder' : 'unpacked into an empty folder, beside what it declares,'} it trains a model, and \`npx paceline demo\` a cluster`,
+  { timeout: 600_000 },
+  async ({ skip }) => {
+    const home = join(folder, 'project');
+    await run('mkdir', [home]);
+    await writeFile(join(home, 'package.json'), '{ "name": "project", "private": true, "type": "module" }');
+    const refused = IS_SOAK ? await install(home) : await unpack(home);
+    if (refused !== undefined && UNREACHABLE.has(npmCode(refused) ?? ''))
+      return skip('no registry can be reached, and its packages are not in the cache');
+    expect(refused).toBeUndefined();
 
-  // One copy of tf.js, that of the program; nothing of it lies below the package.
-  if (IS_SOAK) await expectOneCopy(home);
+    // One copy of tf.js, that of the program; nothing of it lies below the package.
+    if (IS_SOAK) await expectOneCopy(home);
 
-  await writeFile(join(home, 'consumer.ts'), CONSUMER);
-  await writeFile(join(home, 'mistakes.ts'), MISTAKES);
-  for (const [resolution, module] of RESOLUTIONS) {
-    const flags = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--ignoreDeprecations', '6.0'];
-    const checked = await run(
-      process.execPath,
-      [tsc, ...flags, '--moduleResolution', resolution, '--module', module, 'consumer.ts', 'mistakes.ts'],
-      {
-        cwd: home,
-      },
-    ).catch((error: { stdout: string }) => error);
-    const places = [...checked.stdout.matchAll(/^(\w+\.ts)\((\d+),/gmu)].map(([, file, line]) => `${file} ${line}`);
-    expect(places, `${resolution}: ${checked.stdout}`).toEqual(['mistakes.ts 3', 'mistakes.ts 4', 'mistakes.ts 5']);
-  }
+    await writeFile(join(home, 'consumer.ts'), CONSUMER);
+    await writeFile(join(home, 'mistakes.ts'), MISTAKES);
+    for (const [resolution, module] of RESOLUTIONS) {
+      const flags = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--ignoreDeprecations', '6.0'];
+      const checked = await run(
+        process.execPath,
+        [tsc, ...flags, '--moduleResolution', resolution, '--module', module, 'consumer.ts', 'mistakes.ts'],
+        {
+          cwd: home,
+        },
+      ).catch((error: { stdout: string }) => error);
+      const places = [...checked.stdout.matchAll(/^(\w+\.ts)\((\d+),/gmu)].map(([, file, line]) => `${file} ${line}`);
+      expect(places, `${resolution}: ${checked.stdout}`).toEqual(['mistakes.ts 3', 'mistakes.ts 4', 'mistakes.ts 5']);
+    }
 
-  const [, library] = /```ts\n(import \* as tf[^`]*)```/u.exec(await readFile(join(home, 'node_modules/paceline/README.md'), 'utf8'))!;
-  await writeFile(join(home, 'program.mjs'), `${library!}console.log(JSON.stringify(history));\n`);
-  const { stdout } = await run(process.execPath, ['program.mjs'], { cwd: home });
-  const { loss } = JSON.parse(stdout.trim().split('\n').at(-1)!) as { loss: number[] };
-  expect(loss).toHaveLength(5);
-  expect(loss.at(-1)).toBeLessThan(loss[0]!);
+    const [, library] = /```ts\n(import \* as tf[^`]*)```/u.exec(await readFile(join(home, 'node_modules/paceline/README.md'), 'utf8'))!;
+    await writeFile(join(home, 'program.mjs'), `${library!}console.log(JSON.stringify(history));\n`);
+    const { stdout } = await run(process.execPath, ['program.mjs'], { cwd: home });
+    const { loss } = JSON.parse(stdout.trim().split('\n').at(-1)!) as { loss: number[] };
+    expect(loss).toHaveLength(5);
+    expect(loss.at(-1)).toBeLessThan(loss[0]!);
 
-  const { PGHOST: _host, REDIS_URL: _redis, ...env } = process.env;
-  const program = ['node_modules/paceline/apps/cli/bin/paceline.mjs', 'demo', '--epochs', '1', '--json'];
-  const demo = await run(process.execPath, program, { cwd: home, env });
-  expect(JSON.parse(demo.stdout)).toMatchObject({ rounds: expect.any(Number) as number });
-});
+    const { PGHOST: _host, REDIS_URL: _redis, ...env } = process.env;
+    const program = ['node_modules/paceline/apps/cli/bin/paceline.mjs', 'demo', '--epochs', '1', '--json'];
+    const demo = await run(process.execPath, program, { cwd: home, env });
+    expect(JSON.parse(demo.stdout)).toMatchObject({ rounds: expect.any(Number) as number });
+  },
+);
