@@ -61,7 +61,7 @@ const BENCHES: Readonly<
         ...[4, 8].map((batch) => ({ exchange: 'sparse', batch, rowsTouched: 4 * batch })),
         { exchange: 'dense', batch: 8, rowsTouched: 1000 },
       ],
-      figures: ['bytesPerRound', 'ofRows', 'roundMs'],
+      figures: ['bytesPerRound', 'ofRows', 'cpuMs', 'roundMs'],
     },
   ],
   large: [

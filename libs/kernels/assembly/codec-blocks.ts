@@ -12,8 +12,6 @@ export function hash(x: u32): u32 {
   return x ^ (x >> 15);
 }
 
-// @ts-ignore: a decorator of AssemblyScript
-@inline
 export function hash4(x: v128): v128 {
   x = i32x4.mul(v128.xor(x, i32x4.shr_u(x, 16)), i32x4.splat(HASH_1));
   x = i32x4.mul(v128.xor(x, i32x4.shr_u(x, 15)), i32x4.splat(HASH_2));

@@ -160,8 +160,6 @@ export function fromBfloat(src: usize, dst: usize, n: u32): void {
  * Numbers of four elements: rounded up where the fraction and the 16 random bits of its lane make one. No element is NaN.
  * @param random of each lane, 7 bits higher than its value; other bits are not read
  */
-// @ts-ignore: a decorator of AssemblyScript
-@inline
 function whole4(x: v128, random: v128, inverse: v128): v128 {
   // 1 + (random + 0.5) / 2^16, less 1.
   const digits = v128.or(v128.and(random, i32x4.splat(0x007fff80)), i32x4.splat(0x3f800040));
@@ -172,8 +170,6 @@ function whole4(x: v128, random: v128, inverse: v128): v128 {
 }
 
 /** Keys of the first of 16 elements, as whole16 takes them; those of the next 16 are `NEXT_16` more. */
-// @ts-ignore: a decorator of AssemblyScript
-@inline
 function keysOf(key: u32): v128 {
   return i32x4(key, key + HASH_STEP, key + 2 * HASH_STEP, key + 3 * HASH_STEP);
 }
@@ -181,8 +177,6 @@ function keysOf(key: u32): v128 {
 const NEXT_16: u32 = 8 * HASH_STEP;
 
 /** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low half. Numbers are cut to ±most once they are bytes: they are few more. */
-// @ts-ignore: a decorator of AssemblyScript
-@inline
 function whole16(src: usize, keys: v128, inverse: v128, most: v128): v128 {
   const first = hash4(keys);
   const second = hash4(i32x4.add(keys, i32x4.splat(4 * HASH_STEP)));
@@ -239,15 +233,13 @@ function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32,
   const inverse4 = f32x4.splat(inverse);
   let keys = keysOf(key);
   while (n >= group) {
-    let packed = whole16(src, keys, inverse4, most);
-    keys = i32x4.add(keys, i32x4.splat(NEXT_16));
-    for (let part: u32 = 1; part < 8 / bits; part++) {
+    let packed = i32x4.splat(0);
+    for (let part: u32 = 0; part < 8 / bits; part++) {
       // What is above the bits of a part is shifted out or written over by the next part.
       const next = whole16(src + ((<usize>part) << 6), keys, inverse4, most);
-      keys = i32x4.add(keys, i32x4.splat(NEXT_16));
       const below: u32 = (1 << (part * bits)) - 1;
-      const kept = i8x16.splat(<u8>below);
-      packed = v128.bitselect(packed, i8x16.shl(next, part * bits), kept);
+      packed = v128.bitselect(packed, i8x16.shl(next, part * bits), i8x16.splat(<u8>below));
+      keys = i32x4.add(keys, i32x4.splat(NEXT_16));
     }
     v128.store(out, packed);
     out += 16;
