@@ -86,19 +86,13 @@ function cpuMsOf(stack) {
 async function trained(stack, input) {
   const before = cpuMsOf(stack);
   const { id } = await stack.client.createRun(input);
-  /** @type {Run | null} */
-  let run = null;
   await stack.until('the end of the run', DEADLINE_MS, async () => {
-    run = await stack.client.run(id);
-    return (
-      (run !== null && OVER.has(run.status) && run.traffic !== null) || {
-        seen: `${run?.status} ${run?.statusReason} ${run?.progress.round}`,
-      }
-    );
+    const run = await stack.client.run(id);
+    return (run !== null && OVER.has(run.status)) || { seen: `${run?.status} ${run?.statusReason} ${run?.progress.round}` };
   });
-  const ended = /** @type {Run} */ (/** @type {unknown} */ (run));
-  if (ended.status !== 'SUCCEEDED') throw new Error(`the run is ${ended.status}: ${ended.statusReason}`);
-  const { toServersBytes, toWorkersBytes } = /** @type {NonNullable<typeof ended.traffic>} */ (ended.traffic);
+  const ended = await stack.client.run(id);
+  if (ended?.status !== 'SUCCEEDED' || !ended.traffic) throw new Error(`the run is ${ended?.status}: ${ended?.statusReason}`);
+  const { toServersBytes, toWorkersBytes } = ended.traffic;
   const cpuMs = cpuMsOf(stack) - before;
   const [series] = await stack.client.metrics(id, { names: ['roundMs'], maxPoints: 2_000 });
   return { bytes: toServersBytes + toWorkersBytes, cpuMs, roundMs: median(series?.points.map(({ value }) => Number(value)) ?? []) };
