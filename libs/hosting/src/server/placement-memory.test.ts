@@ -14,6 +14,7 @@ import {
   type Report,
 } from '@paceline/control-plane';
 import type { Clock } from '@paceline/exchange';
+import { LIMITS } from '@paceline/spec';
 import type { Checkpoints } from '@paceline/storage';
 import { expect, test } from 'vitest';
 import { virtualTime } from '../virtual-time.fixture.js';
@@ -34,12 +35,15 @@ interface Row {
 /** As BullMQ's: new ones go behind, what is given back comes first. */
 class FirstInFirstOut implements JobQueue<PlacementJob> {
   readonly waiting: { id: string; payload: PlacementJob }[] = [];
+  taken = 0;
+
   add(job: PlacementJob): void {
     this.waiting.push({ id: placementJobId(job.runId, job.attempt, job.index, 0), payload: job });
   }
 
   take(): Promise<HeldJob<PlacementJob> | undefined> {
     const job = this.waiting.shift();
+    if (job) this.taken++;
     const yes = () => Promise.resolve(true);
     const giveBack = () => Promise.resolve(this.waiting.unshift(job!) > 0);
     return Promise.resolve(job && { id: job.id, payload: job.payload, keep: yes, complete: yes, giveBack });
@@ -284,4 +288,24 @@ test('a run with a server that waits for the memory of another while a long run 
   expect(new Set(cluster.ends.map((action) => action.kind === 'end-attempt' && action.end.kind === 'failed' && action.end.cause))).toEqual(
     new Set(['NO_MEMORY']),
   );
+});
+
+test('a small run is found behind all parts of two that have as many as a run may have and no room', async () => {
+  const cluster = new Cluster(['s1']);
+  const [holds, ...large] = RUNS as [string, string, string];
+  const small = '00000000-0000-7000-8000-00000000000d';
+  cluster.create(holds, 1, 60, 3_600_000);
+  await cluster.run(1_000);
+  for (const runId of large) cluster.create(runId, 2 * LIMITS.servers, 60);
+  cluster.create(small, 1, 30);
+  await cluster.run(30_000);
+  expect(cluster.trained).toEqual([small]);
+  // Redis is asked twice for each that is passed by.
+  cluster.queue.taken = 0;
+  await cluster.run(10_000);
+  expect(cluster.queue.taken).toBeLessThan(1_100);
+  expect(cluster.queue.waiting.map(({ payload }) => payload.index)).toEqual([
+    ...Array(2 * LIMITS.servers).keys(),
+    ...Array(2 * LIMITS.servers).keys(),
+  ]);
 });
