@@ -60,6 +60,45 @@ describe('memory of servers', () => {
   });
 });
 
+describe('memory of servers that two runs share', () => {
+  it('goes to the older run when each holds what the other waits for: the younger one lets go, begins anew, and no restart is charged', async () => {
+    const [ids, database] = [[] as string[], plane.api.app.get(Database)];
+    const strategy = { kind: 'parameter-server', servers: 2 };
+    for (let i = 0; i < 2; i++) ids.push(await createRun(plane.admin, { strategy, restarts: 0 }));
+    const [older, younger] = ids as [string, string];
+    const row = await database.run.findUniqueOrThrow({ where: { id: older }, select: { spec: true, model: true } });
+    const bytes = serverPartBytes(row.spec as unknown as RunSpec, row.model as unknown as ModelDescription);
+    for (const id of ['s1', 's2']) fleet.beat('server', id, { memoryBytes: Math.floor(1.5 * bytes) });
+    fleet.beat('worker');
+    const jobs = await Promise.all([0, 1, 2, 3].map(() => fleet.takePlacement()));
+    for (const [runId, serverId] of [
+      [older, 's1'],
+      [younger, 's2'],
+    ] as const) {
+      const job = jobs.find(({ payload }) => payload.runId === runId && payload.index === 0)!;
+      const address = { index: 0, serverId, host: '127.0.0.1', port: fleet.port, unixPath: null };
+      await fleet.report({ kind: 'server.claimed', runId, attempt: 1, address });
+      await job.complete('claimed');
+    }
+    const read = async (id: string) => {
+      const { data } = await plane.admin.gql('query($id: ID!) { run(id: $id) { status statusReason attempt } }', { id });
+      return data.run as { status: string; statusReason: string; attempt: number };
+    };
+    for (const id of ids) await until('its reason', async () => /MB free \(1 of 2 are ready\)/.test((await read(id)).statusReason));
+    // As if both had waited for a minute.
+    await database.runServer.updateMany({
+      where: { runId: { in: ids }, serverId: { not: null } },
+      data: { claimedAt: new Date(Date.now() - 60_000) },
+    });
+    await until('the younger one to let go', async () => (await read(younger)).status === 'RECOVERING');
+    expect((await read(younger)).statusReason).toMatch(/an older run waits for that of its servers; its other servers are free again$/);
+    await until('its next attempt', async () => (await read(younger)).attempt === 2);
+    expect(await read(older)).toMatchObject({ status: 'QUEUED', attempt: 1 });
+    const { restartsUsed, restartsTotal } = await database.run.findUniqueOrThrow({ where: { id: younger } });
+    expect([restartsUsed, restartsTotal]).toEqual([0, 0]);
+  });
+});
+
 describe('places of workers', () => {
   const MIRRORED = { globalBatch: 64, replicas: 2, strategy: { kind: 'multi-worker-mirrored', workers: 2 } };
 

@@ -10,16 +10,7 @@ import { spans } from '@paceline/exchange';
 import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { seatLayout } from '@paceline/hosting';
 import { createLayout, createSchedule, LocalUpdates, shardChunks, workerDescription } from '@paceline/learning';
-import {
-  backupReplicasOf,
-  CODECS,
-  gradientVectors,
-  movingRate,
-  rateFactor,
-  roundExamples,
-  type CodecSpec,
-  type RunSpec,
-} from '@paceline/spec';
+import { backupReplicasOf, CODECS, movingRate, rateFactor, roundExamples, type CodecSpec, type RunSpec } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import {
   CELL_COMMITTED,
@@ -30,7 +21,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
-import { GradientMemory, LentVectors, type Encode, type Vector } from './gradient-memory.js';
+import { GradientMemory, gradientVectorsOf, LentVectors, type Encode, type Vector } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
 import { LocalReplicas } from './local-replicas.js';
 import { ReplicaSteps, type StepOutputs } from './replica-steps.js';
@@ -69,7 +60,7 @@ const engine = await createEngine({ ...built, ...init.engine, format: data.forma
 // The inner optimizer goes over whole vectors, so they lie in one arena.
 const arenaBytes = spec.strategy.kind === 'local-update' ? ARENA_MAXIMUM_BYTES : undefined;
 const lent = init.lent && new LentVectors(layout, init.lent);
-const own = lent ? undefined : new GradientMemory(layout, gradientVectors(spec), arenaBytes);
+const own = lent ? undefined : new GradientMemory(layout, gradientVectorsOf(spec, init.threads), arenaBytes);
 const gradients = lent ?? own!;
 /** Of nodes that several threads add up, this one's part. */
 const ownChunks = shardChunks(layout, init.threads, init.thread);

@@ -6,7 +6,6 @@ import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/control-plane';
 import { createLayout, replicaRows } from '@paceline/learning';
-import { gradientVectors } from '@paceline/spec';
 import {
   CELL_COMMITTED,
   CELL_PROGRESS,
@@ -16,7 +15,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
-import { GradientMemory, GradientReader, type Vector } from './gradient-memory.js';
+import { GradientMemory, GradientReader, gradientVectorsOf, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import { ComputeStartError, ThreadHandle } from './thread-handle.js';
 import { ThreadNodes } from './thread-nodes.js';
@@ -75,7 +74,7 @@ export class Compute implements SeatCompute {
   ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const { spec, data, model } = job;
-    const memory = threads > 1 ? new GradientMemory(createLayout(model), gradientVectors(spec)) : undefined;
+    const memory = threads > 1 ? new GradientMemory(createLayout(model), gradientVectorsOf(spec, threads)) : undefined;
     const init = (thread: number): ComputeInit => ({
       spec,
       data,

@@ -1,8 +1,8 @@
 import { codecOf } from '@paceline/codecs';
 import { createLayout } from '@paceline/learning';
-import type { ModelDescription } from '@paceline/spec';
+import { parseRunSpec, type ModelDescription } from '@paceline/spec';
 import { expect, it } from 'vitest';
-import { GradientMemory, GradientReader, partsOf, type Vector } from './gradient-memory.js';
+import { GradientMemory, GradientReader, gradientVectorsOf, partsOf, type Vector } from './gradient-memory.js';
 
 const zeros = { className: 'Zeros', config: {} };
 /** Four chunks of 16,384 and one of 14,464, then one of 40 elements of state. */
@@ -51,6 +51,13 @@ it('holds 2^28 elements in arenas of 1 GiB, whatever the number of gradients', (
     expect(parts.reduce((sum, { length }) => sum + length, 0)).toBe(2 ** 28);
     for (const { length } of parts) expect(length * 4 * vectors).toBeLessThan(vectors > 1000 ? 2 ** 32 - 2 ** 21 : 2 ** 30);
   }
+});
+
+it('plans with the threads that a worker has, where the run does not say how many', () => {
+  const parsed = parseRunSpec({ globalBatch: 256, replicas: 64, strategy: { kind: 'hybrid' } });
+  if (!parsed.ok) throw new Error('the spec is wrong');
+  // Replicas of a thread: 64, 32, 8; nodes of an interval of n: 2 floor(log2 n) + 1 at most.
+  expect([1, 2, 8, 256].map((threads) => gradientVectorsOf(parsed.spec, threads))).toEqual([7, 22, 56, 64]);
 });
 
 it('adds, clears and checks vectors over all parts, and gives them back', () => {

@@ -14,7 +14,14 @@ import { GradientEncoder, type Codec, type ResidualLoss } from '@paceline/codecs
 import type { ChunkBytes, MemberChunk } from '@paceline/exchange';
 import { Arena, ARENA_MAXIMUM_BYTES, type SharedMemory } from '@paceline/kernels';
 import type { Layout } from '@paceline/learning';
-import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS, type CodecSpec } from '@paceline/spec';
+import {
+  GRADIENT_ARENA_BYTES,
+  GRADIENT_ARENA_SLACK_BYTES,
+  GRADIENT_ARENA_VECTORS,
+  gradientVectors,
+  type CodecSpec,
+  type RunSpec,
+} from '@paceline/spec';
 
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
 /** What an allocator rounds blocks up to. */
@@ -64,6 +71,10 @@ export function partsOf({ chunks }: Pick<Layout, 'chunks'>, vectors: number, are
   }
   return parts;
 }
+
+/** Vectors that a worker holds at once. @param threads that it computes in: a spec that leaves them out is planned with as many as any worker may have */
+export const gradientVectorsOf = (spec: RunSpec, threads: number): number =>
+  gradientVectors(Object.assign({}, spec, { strategy: Object.assign({}, spec.strategy, { threads }) }));
 
 /** The caller keeps `vector`, which has the residual in it afterwards; the result is the caller's to free. */
 export type Encode = (round: number, replica: number, vector: Vector) => EncodedGradient;

@@ -1,6 +1,6 @@
 /** Reads what the servers hold of all runs, for `memoryWaits` (libs/control-plane): why a placement that waits is taken by nobody. */
 import { Injectable } from '@nestjs/common';
-import { memoryWaits, type MemoryWait, type ObservedRun, type UnplacedRun } from '@paceline/control-plane';
+import { memoryWaits, type MemoryWait, type ObservedRun, type RunStatus, type UnplacedRun } from '@paceline/control-plane';
 import { serverPartBytes, type ModelDescription } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -38,13 +38,24 @@ export class ServerRoom {
     const servers = (await fleet.list('server')).filter((row) => fleet.isAlive(row) && fleet.isCompatible(row));
     const rows = await this.database.runServer.findMany({
       where: { serverId: { in: servers.map(({ id }) => id) }, droppedAt: null, run: { status: { in: LIVE_STATUSES } } },
-      select: { runId: true, attempt: true, serverId: true, run: { select: { attempt: true } } },
+      select: {
+        runId: true,
+        attempt: true,
+        serverId: true,
+        claimedAt: true,
+        run: { select: { attempt: true, status: true, serverCount: true } },
+      },
     });
     const present = rows.filter(({ attempt, run }) => run.attempt === attempt);
     await this.remember([...present, ...unplaced]);
     const bytesOf = ({ runId, attempt }: { runId: string; attempt: number }): number => this.bytesOf.get(keyOf(runId, attempt)) ?? 0;
     const waiting: UnplacedRun[] = unplaced.map((run) => ({ runId: run.runId, bytes: bytesOf(run) }));
-    const parts = present.map((row) => ({ runId: row.runId, serverId: row.serverId!, bytes: bytesOf(row) }));
+    const parts = present.map((row) => ({
+      runId: row.runId,
+      serverId: row.serverId!,
+      bytes: bytesOf(row),
+      waitsSinceMs: waitsSince(row, present),
+    }));
     return memoryWaits(
       waiting,
       servers,
@@ -60,6 +71,19 @@ export class ServerRoom {
     for (const row of await this.database.run.findMany({ where, select: { id: true, attempt: true, spec: true, model: true } }))
       this.bytesOf.set(keyOf(row.id, row.attempt), serverPartBytes(specOf(row), row.model as unknown as ModelDescription));
   }
+}
+
+interface PlacedRow {
+  readonly runId: string;
+  readonly claimedAt: Date | null;
+  readonly run: { readonly status: RunStatus; readonly serverCount: number };
+}
+
+/** The last claim of a run that has not all of its servers. */
+function waitsSince({ runId, run }: PlacedRow, rows: readonly PlacedRow[]): number | undefined {
+  if (run.status !== 'QUEUED') return undefined;
+  const own = rows.filter((row) => row.runId === runId);
+  return own.length < run.serverCount ? Math.max(...own.map(({ claimedAt }) => claimedAt?.getTime() ?? 0)) : undefined;
 }
 
 const keyOf = (runId: string, attempt: number): string => `${runId}/${attempt}`;

@@ -37,14 +37,30 @@ it('refuses what the largest worker or server cannot hold, with the numbers and 
       'the server needs 1000 MB, the largest that is connected (s on h) may use 8000 MB: connect a worker with more memory, or use a smaller model',
   );
   expect(await said({ worker: [{ id: 'w', memoryBytes: 13e8 }] }, { replicas: 8 })).toMatch(
-    /with all 8 replicas needs 1600 MB.*may use 1300 MB; the server needs 1269 MB: use at most 3 replicas \(`replicas`\), or connect a worker/,
+    /with all 8 replicas needs 1600 MB.*may use 1300 MB; the server needs 1135 MB: use at most 3 replicas \(`replicas`\), or connect a worker/,
   );
   const small = { worker: [large('w')], server: [{ id: 's', memoryBytes: 13e8 }] };
   expect(await said(small)).toBeUndefined(); // two generations and a velocity, one of each beside a checkpoint, and the window
   expect(await said(small, { optimizer: { name: 'adam' } })).toMatch(
-    /the server needs 1669 MB.*\(s on h\) may use 1300 MB: use 2 servers \(`strategy.servers`\), or connect a server with more memory/,
+    /the server needs 1468 MB.*\(s on h\) may use 1300 MB: use 2 servers \(`strategy.servers`\), or connect a server with more memory/,
   );
   expect(await said(small, { optimizer: { name: 'adam' }, strategy: { kind: 'parameter-server', servers: 2 } })).toBeUndefined();
+});
+
+it('counts a compute thread for each replica where hybrid and mirrored do not say how many, and says how many would do', async () => {
+  const servers = [large('s')];
+  const input = (strategy: object): RunSpecInput => ({ globalBatch: 256, replicas: 64, strategy: strategy as RunSpecInput['strategy'] });
+  for (const kind of ['hybrid', 'mirrored']) {
+    const on = (memoryBytes: number, threads?: number) =>
+      said({ worker: [{ id: 'w', memoryBytes }], server: servers }, input({ kind, threads }));
+    const message = await on(16e9);
+    const [, most] =
+      /: use at most (\d+) compute threads \(`strategy\.threads`\), or connect a worker with more memory/.exec(message ?? '') ?? [];
+    expect(Number(most), message).toBeGreaterThanOrEqual(8);
+    expect(await on(16e9, Number(most))).toBeUndefined();
+    expect(await on(16e9, Number(most) + 1)).toContain(`use at most ${most} compute threads`);
+    expect(await on(1e9), 'one thread needs more than that').not.toContain('compute thread');
+  }
 });
 
 it('says nothing while somebody may come, or does not say what it has', async () => {
@@ -73,7 +89,7 @@ it('says of a run that goes on with fewer servers what each of them needs, and n
   expect(await on(1)).toEqual({
     path: 'servers',
     message:
-      'the model has 50000000 parameters (state included): the server needs 1269 MB, the largest that is connected (s on h) may use 900 MB: ' +
+      'the model has 50000000 parameters (state included): the server needs 1068 MB, the largest that is connected (s on h) may use 900 MB: ' +
       'use 2 servers (`servers`), or connect a server with more memory',
   });
   const mirrored = specOf({ globalBatch: 64, replicas: 2, strategy: { kind: 'multi-worker-mirrored', workers: 2 } });

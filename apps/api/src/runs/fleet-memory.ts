@@ -5,7 +5,17 @@
  */
 import { Injectable } from '@nestjs/common';
 import { createOptimizer } from '@paceline/learning';
-import { appliedByServers, LIMITS, serverBytes, shardCount, shardHosts, type RunSpec, type SpecIssue, workerBytes } from '@paceline/spec';
+import {
+  appliedByServers,
+  LIMITS,
+  serverBytes,
+  shardCount,
+  shardHosts,
+  type RunSpec,
+  type SpecIssue,
+  threadsOf,
+  workerBytes,
+} from '@paceline/spec';
 import { Fleet, type FleetRole } from '../fleet/fleet.js';
 
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)} MB`;
@@ -82,8 +92,14 @@ const isShort = (member: Member | undefined, bytes: number): member is Member =>
 const largestOf = (member: Member | undefined): string =>
   member ? `, the largest that is connected (${member.id} on ${member.host}) may use ${megabytes(member.memoryBytes)}` : '';
 
+/** Fewer compute threads change no weight, so they come first. */
 function adviceForWorkers(spec: RunSpec, elements: number, memoryBytes: number): string[] {
   const advice = ['connect a worker with more memory'];
+  for (let threads = threadsOf(spec, LIMITS.threads) - 1; threads >= 1; threads--) {
+    const strategy = Object.assign({}, spec.strategy, { threads });
+    if (workerBytes(Object.assign({}, spec, { strategy }), elements) > memoryBytes) continue;
+    return [`use at most ${threads} compute thread${threads === 1 ? '' : 's'} (\`strategy.threads\`)`, ...advice];
+  }
   for (let replicas = spec.replicas - 1; replicas >= 1; replicas--) {
     if (workerBytes(Object.assign({}, spec, { replicas }), elements) > memoryBytes) continue;
     return [`use at most ${replicas} replica${replicas === 1 ? '' : 's'} (\`replicas\`)`, ...advice];

@@ -3,7 +3,16 @@ import { PacelineApiError } from '@paceline/client';
 import type { ModelSummary } from '@paceline/models';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
-import { appliedByServers, optimizerSlots, parseRunSpec, type RowFormat, type RunSpec, workerBytes } from '@paceline/spec';
+import {
+  appliedByServers,
+  optimizerSlots,
+  parseRunSpec,
+  type RowFormat,
+  type RunSpec,
+  serverBytes,
+  shardCount,
+  workerBytes,
+} from '@paceline/spec';
 import type { Command } from 'commander';
 import type { Act, CommandContext } from '../command.js';
 import { clean } from '../terminal/clean.js';
@@ -68,7 +77,10 @@ async function showModel({ terminal, connect }: CommandContext, command: Command
 const exact = (value: number): string => value.toLocaleString('en-US');
 const shown = (shape: readonly (number | null)[]): string => `(${shape.map((size) => size ?? 'batch').join(', ')})`;
 
-type Shown = Pick<RunSpec, 'model' | 'freeze' | 'optimizer' | 'gradient' | 'replicas' | 'strategy'>;
+type Shown = Pick<
+  RunSpec,
+  'model' | 'freeze' | 'optimizer' | 'gradient' | 'replicas' | 'strategy' | 'codec' | 'checkpoint' | 'earlyStopping'
+>;
 
 /** With the defaults of a run where the reference is no run. */
 async function specOf(
@@ -135,24 +147,24 @@ interface Memory {
   readonly parameterBytes: number;
   /** One worker that has all replicas: parameters and gradients, those of its engine too, without batches and what layers keep. */
   readonly workerBytes: number;
-  /** All servers together. */
+  /** All servers together, with gradients that wait and what is kept of a checkpoint that is written; standbys as much again. */
   readonly serverBytes: number;
-  /** The part of `serverBytes` that the optimizer keeps. */
+  /** The part of `serverBytes` that the optimizer keeps, without a checkpoint. */
   readonly optimizerBytes: number;
 }
 
 /** docs/ARCHITECTURE.md, Memory. */
 export function memoryOf(
-  spec: Pick<RunSpec, 'optimizer' | 'gradient' | 'replicas' | 'strategy'>,
+  spec: Pick<RunSpec, 'optimizer' | 'gradient' | 'replicas' | 'strategy'> & Parameters<typeof serverBytes>[0],
   { parameters, state }: Pick<ModelSummary, 'parameters' | 'state'>,
 ): Memory {
   const whole = (parameters + state) * FLOAT_BYTES;
-  const optimizerBytes = optimizerSlots(appliedByServers(spec).optimizer).length * parameters * FLOAT_BYTES;
+  const slots = optimizerSlots(appliedByServers(spec).optimizer).length;
   return {
     parameterBytes: whole,
     workerBytes: workerBytes(spec, parameters + state),
-    serverBytes: 2 * whole + optimizerBytes,
-    optimizerBytes,
+    serverBytes: shardCount(spec.strategy) * serverBytes(spec, slots, parameters + state),
+    optimizerBytes: slots * parameters * FLOAT_BYTES,
   };
 }
 

@@ -18,6 +18,7 @@ const RUN: EndingRun = {
   committedRounds: 10,
 };
 const picked: AttemptEnd = { kind: 'failed', cause: 'STRATEGY_PICKED', message: 'strategy auto has picked another' };
+const noMemory: AttemptEnd = { kind: 'failed', cause: 'NO_MEMORY', message: 'an older run waits for its memory' };
 const lost: AttemptEnd = { kind: 'failed', cause: 'SERVER_LOST', message: 'server 1 is gone' };
 const poison: AttemptEnd = { kind: 'failed', cause: 'POISON_ROUND', message: 'poison' };
 const torn: AttemptEnd = { kind: 'failed', cause: 'CHECKPOINT_INVALID', message: 'torn' };
@@ -55,6 +56,9 @@ describe('after the end of an attempt', () => {
     [{ count: spent }, torn, 'otherCheckpoint', 'RECOVERING'],
     [{ restarts: 0 }, torn, 'otherCheckpoint', 'RECOVERING'],
     [{ restarts: 0 }, picked, 'otherStrategy', 'RECOVERING'],
+    [{ restarts: 0 }, noMemory, 'noMemory', 'RECOVERING'],
+    [{ count: { used: 2, total: 20, bestRound: 10 } }, noMemory, 'noMemory', 'RECOVERING'],
+    [{ isCancelWanted: true }, noMemory, 'cancelled', 'CANCELLED'],
     [{ isCancelWanted: true }, picked, 'cancelled', 'CANCELLED'],
     [{ status: 'RECOVERING' }, lost, 'late', undefined],
     [{ status: 'PAUSED' }, cancelled, 'late', undefined],
@@ -71,7 +75,7 @@ describe('after the end of an attempt', () => {
     for (const status of RUN_STATUSES)
       for (const isCancelWanted of [false, true])
         for (const restarts of [0, 2])
-          for (const end of [lost, { ...lost, isShared: true }, poison, torn, picked, done, paused, cancelled]) {
+          for (const end of [lost, { ...lost, isShared: true }, poison, torn, picked, noMemory, done, paused, cancelled]) {
             const after = afterEnd({ ...RUN, status, isCancelWanted, restarts }, end, () => 0.5);
             taken.add(after.row);
             if (after.to === undefined) continue;
@@ -80,6 +84,10 @@ describe('after the end of an attempt', () => {
             expect(isBetween || mayMove(status, after.to), `${status} → ${after.to}`).toBe(true);
           }
     expect([...taken].sort()).toEqual(Object.keys(ATTEMPT_END_ROWS).sort());
+  });
+
+  it('no restart is charged to a run that lets its servers go', () => {
+    expect(afterEnd({ ...RUN, count: spent }, noMemory, () => 0).count).toEqual(spent);
   });
 
   it('says what is left and what was spent', () => {

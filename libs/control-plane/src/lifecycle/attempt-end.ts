@@ -19,6 +19,7 @@ const OWN_CAUSES = {
   COORDINATOR_SILENT: { isRecoverable: true, meaning: 'the coordinator of the attempt no longer reports' },
   INITIAL_WEIGHTS_INVALID: { isRecoverable: false, meaning: 'the weights that the run begins with are missing or do not fit' },
   NOT_PLACED: { isRecoverable: true, meaning: 'a part of the attempt was taken by no worker, or its seat by none, in time' },
+  NO_MEMORY: { isRecoverable: true, meaning: 'it held some of its servers, and for another part no server had the memory' },
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
   STRATEGY_PICKED: { isRecoverable: true, meaning: 'strategy auto has picked another strategy than the attempt has measured' },
@@ -27,6 +28,9 @@ const OWN_CAUSES = {
 
 export const ATTEMPT_END_CAUSES = { ...FAILURE_CAUSES, ...OWN_CAUSES } as const;
 export type AttemptEndCause = keyof typeof ATTEMPT_END_CAUSES;
+
+/** Whoever waits for the memory that is free again comes first: servers look at what waits every few seconds at most. */
+const WITHOUT_MEMORY_PAUSE_MS = 5_000;
 
 export type AttemptEnd =
   | { readonly kind: 'finished'; readonly message: string }
@@ -71,6 +75,11 @@ export const ATTEMPT_END_ROWS = {
     does: 'the next attempt has it. Not charged: a run picks once',
     next: 'RECOVERING',
   },
+  noMemory: {
+    event: 'some of its servers waited for one with memory: too long, or in the way of an older run',
+    does: 'lets them go and waits in line. Not charged: nothing has begun',
+    next: 'RECOVERING',
+  },
   restart: { event: 'failed, and the restart budget lasts', does: 'charges the budget and waits, longer each time', next: 'RECOVERING' },
   sharedLoss: {
     event: 'lost a server that held parts of other runs too, and the run may restart',
@@ -106,6 +115,8 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
     return { row: 'otherCheckpoint', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
   if (end.kind === 'failed' && end.cause === 'STRATEGY_PICKED')
     return { row: 'otherStrategy', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
+  if (end.kind === 'failed' && end.cause === 'NO_MEMORY')
+    return { row: 'noMemory', to: 'RECOVERING', reason: end.message, count, restartAfterMs: WITHOUT_MEMORY_PAUSE_MS };
   const isShared = end.kind === 'failed' && end.isShared === true;
   const charge = (isShared ? excuseRestart : chargeRestart)(count, run.restarts, run.committedRounds);
   if (!charge.isGranted)

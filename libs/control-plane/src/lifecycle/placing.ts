@@ -10,6 +10,8 @@
  * the control hash says which parts are open, and whoever holds one claims it once more.
  *
  * Where workers hold the shards, a worker with one is free for nothing else. So one part that nobody takes ends the attempt, and lets them all go.
+ * Servers that hold parts of a run keep their memory from others, while another part waits for memory. So the attempt ends when an older run waits for
+ * that memory (server-room.ts says which), and in any case before the servers give the wait up by themselves.
  *
  * After the start a lost server ends the attempt: its part of the parameters is gone. Lost is who said goodbye, who is silent,
  * and, sooner, who is silent while nobody listens at its port or a worker cannot reach it. A shard that has a standby is lost
@@ -28,6 +30,8 @@ import { leadOf, shardsOf } from './shards.js';
  * round is over.
  */
 export const PLACED_WITHIN_MS = 120_000;
+/** A run has waited so long when younger ones let go of the memory that it needs: others might have ended. */
+export const IN_THE_WAY_WITHIN_MS = 30_000;
 /** Heartbeats come every second. */
 export const LOST_AFTER_MS = 5_000;
 export const SUSPECTED_SILENCE_MS = 2_500;
@@ -71,7 +75,7 @@ export function place(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<
   const stray = run.attemptStartedAtMs === null ? strayStandby(run) : undefined;
   if (stray) return { actions: [stray], hasStarted: false };
   if (claims.length < run.serversNeeded) {
-    const missing = missingTooLong(run, now);
+    const missing = missingTooLong(run, now) ?? withoutMemoryTooLong(run, fleet, now);
     return { actions: missing ? [missing] : [...tellClaims(run, now), ...remake(run, jobs, now)], hasStarted: false };
   }
   const storages = [...new Set(claims.flatMap(({ storage }) => (storage === null ? [] : [storage])))];
@@ -151,6 +155,22 @@ function missingTooLong(run: ObservedRun, now: number): DispatchAction | undefin
   const parts = missing.map(({ index, role }) => `${role === 'standby' ? 'the standby of shard' : 'shard'} ${index}`).join(', ');
   const message = `no worker has taken ${parts} within ${PLACED_WITHIN_MS / 60_000} minutes; the others are free again`;
   return { kind: 'end-attempt', end: { kind: 'failed', cause: 'NOT_PLACED', message } };
+}
+
+/** Nothing of the attempt has begun, so its end costs nothing: the next one waits in line behind the run that it was in the way of. */
+function withoutMemoryTooLong(run: ObservedRun, { memory }: ObservedFleet, now: number): DispatchAction | undefined {
+  const claimed = run.servers.flatMap(({ claim }) => (claim ? [claim.atMs] : []));
+  const wait = memory?.get(run.runId);
+  if (!wait || run.attemptStartedAtMs !== null || claimed.length === 0) return undefined;
+  const end = (why: string): DispatchAction => ({
+    kind: 'end-attempt',
+    end: { kind: 'failed', cause: 'NO_MEMORY', message: `${why}; its other servers are free again` },
+  });
+  if (wait.olderWaitsSinceMs !== undefined && now - wait.olderWaitsSinceMs > IN_THE_WAY_WITHIN_MS)
+    return end('it waited for memory, and an older run waits for that of its servers');
+  if (now - Math.min(...claimed) > LOADING_AT_MOST_MS)
+    return end(`no server had the memory for each of its parts within ${LOADING_AT_MOST_MS / 60_000} minutes`);
+  return undefined;
 }
 
 /** The worker with shard i has the standby of shard i + 1. One that holds the standby alone has lost its shard to another worker. */

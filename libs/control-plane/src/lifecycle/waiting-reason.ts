@@ -97,6 +97,8 @@ export interface MemoryWait {
   readonly freeBytes: number;
   readonly memoryBytes: number;
   readonly runs: number;
+  /** An older run would have room if this one let go of what it holds: since when that waits. */
+  readonly olderWaitsSinceMs?: number | undefined;
 }
 
 function waitsForMemory({ serversNeeded, standby }: NeededServers, claimed: number, wait: MemoryWait): string {

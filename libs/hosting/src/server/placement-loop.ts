@@ -22,6 +22,7 @@ import {
   type PlacementJob,
   type ServerAddress,
 } from '@paceline/control-plane';
+import { LIMITS } from '@paceline/spec';
 import { StorageError } from '@paceline/storage';
 import { z } from 'zod';
 import { reportFailed, type ServerContext } from './server-context.js';
@@ -29,8 +30,10 @@ import { reportFailed, type ServerContext } from './server-context.js';
 const PERIOD_MS = 100;
 /** Longer than the period of any other server that may take it. */
 const PAUSE_AFTER_GIVING_BACK_MS = 500;
-/** Placements that one look passes by, at most. */
-const MAX_GIVEN_BACK = 16;
+/** Each costs two calls to Redis, and is hidden from others for as long: a server that passes by many looks less often. */
+const PAUSE_PER_GIVEN_BACK_MS = 10;
+/** Placements that one look passes by, at most: those of two runs with as many servers as a run may have, and a standby of each. */
+const MAX_GIVEN_BACK = 4 * LIMITS.servers;
 const START_POLL_MS = 100;
 /** All others wait for it. */
 const LOADED_POLL_MS = 25;
@@ -119,7 +122,8 @@ export class PlacementLoop<R extends PlacedRun> {
   private async period(): Promise<void> {
     let pauseMs = PERIOD_MS;
     try {
-      if (this.runs.size < PLACES_PER_SERVER && (await this.claimNext()) > 0) pauseMs = PAUSE_AFTER_GIVING_BACK_MS;
+      const passed = this.runs.size < PLACES_PER_SERVER ? await this.claimNext() : 0;
+      if (passed > 0) pauseMs = Math.max(PAUSE_AFTER_GIVING_BACK_MS, passed * PAUSE_PER_GIVEN_BACK_MS);
     } catch (error) {
       // Redis is away; placements wait for it as everybody else does.
       this.context.log.debug({ err: error as Error }, 'no placement could be taken');
@@ -135,7 +139,7 @@ export class PlacementLoop<R extends PlacedRun> {
   private async claimNext(): Promise<number> {
     const others: HeldJob<PlacementJob>[] = [];
     try {
-      while (others.length < MAX_GIVEN_BACK) {
+      while (others.length <= MAX_GIVEN_BACK) {
         const held = await this.queue.take();
         if (!held) break;
         if (this.holdsAnother(held.payload) || this.declines(held)) others.push(held);
