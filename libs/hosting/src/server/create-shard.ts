@@ -113,7 +113,7 @@ export function createShard(
     ...parts,
     tables,
     replicas,
-    encoder: parameterEncoderOf(spec, layout, job.codec),
+    encoder: parameterEncoderOf(spec, layout, schedule.totalRounds, job.codec),
     parameterWindowBytes: windows?.parameterBytes,
     gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, lengths)),
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
