@@ -2,9 +2,9 @@ import { expect, test } from 'vitest';
 import { residualLossSchema } from '@paceline/protocol';
 import { LostResiduals } from './lost-residuals.js';
 
-function watched(firstRound = 0) {
+function watched(firstRound = 0, ofParameters = 0) {
   const told: { type: string; message: string; data: unknown }[] = [];
-  const lost = new LostResiduals(firstRound, { append: (entry) => void (entry.kind === 'event' && told.push(entry)) });
+  const lost = new LostResiduals(firstRound, { append: (entry) => void (entry.kind === 'event' && told.push(entry)) }, ofParameters);
   return { lost, told, data: () => told.map(({ data }) => residualLossSchema.parse(data)) };
 }
 
@@ -35,6 +35,17 @@ test('in the first round of an attempt the checkpoint lacks it; a worker that ha
     { cause: 'moved', fromRound: 8, replicas: 1 },
     { cause: 'gap', fromRound: 8, replicas: 1 },
   ]);
+});
+
+test('with parameters as differences an attempt behind round 0 changes the bits of all replicas, whatever these keep themselves', () => {
+  const { lost, told, data } = watched(7, 4);
+  lost.heard(2, 'absent');
+  for (const round of [7, 8, 9]) lost.committed(round, round === 9);
+  expect(data()).toEqual([{ cause: 'checkpoint', fromRound: 7, replicas: 4 }]);
+  expect(told[0]!.message).toContain('what workers had of the parameters');
+  const first = watched(0, 4);
+  first.lost.committed(0, true);
+  expect(first.told).toEqual([]);
 });
 
 test('losses without end are few events, and the last one has their number', () => {

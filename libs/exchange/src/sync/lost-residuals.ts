@@ -1,6 +1,7 @@
 /**
  * Residuals that replicas have lost: what error feedback, dgc or power-sgd had kept of them is not where they are computed now. From there on the run has
- * other bits than an undisturbed one, so that is an event of it (docs/codecs.md).
+ * other bits than an undisturbed one, so that is an event of it (docs/codecs.md). Where workers get differences of parameters, what they had of them is
+ * not in a checkpoint either: an attempt that begins with one computes all replicas from the exact parameters.
  *
  * Each cause is told with the first round that it spoils, and again whenever its count has doubled: an attempt that loses residuals in every round writes
  * as many events as the count has binary digits. The end of training tells what is left.
@@ -30,10 +31,14 @@ export class LostResiduals {
   private readonly present = new Map<number, Loss>();
   private readonly counts = new Map<ResidualLossCause, Count>();
 
-  /** @param firstRound of the attempt */
+  /**
+   * @param firstRound of the attempt
+   * @param ofParameters replicas, where workers get differences of parameters
+   */
   constructor(
     private readonly firstRound: number,
     private readonly journal: Pick<Journal, 'append'>,
+    private readonly ofParameters = 0,
   ) {}
 
   /** A replica of the present round was encoded without what the round before had left. A message that comes twice counts once. */
@@ -43,6 +48,8 @@ export class LostResiduals {
 
   /** @param isLast round of the attempt: nothing may wait any longer */
   committed(round: number, isLast: boolean): void {
+    if (round > 0 && round === this.firstRound)
+      for (let replica = 0; replica < this.ofParameters; replica++) this.present.set(replica, 'absent');
     const losses = [...this.present].sort(([a], [b]) => a - b);
     this.present.clear();
     for (const cause of ['checkpoint', 'moved', 'gap'] as const) {
@@ -65,11 +72,13 @@ export class LostResiduals {
     count.told = count.replicas;
     const { fromRound } = count;
     const who = replicas.length > 0 ? `replicas ${replicas.slice(0, NAMED).join(' ')}${replicas.length > NAMED ? ' …' : ''}` : 'replicas';
+    const what =
+      cause === 'checkpoint' && this.ofParameters > 0 ? 'what workers had of the parameters' : `what the codec had kept of ${who}`;
     const since = round === fromRound ? '' : `; ${count.replicas} times since round ${fromRound}`;
     this.journal.append({
       kind: 'event',
       type: RESIDUAL_LOST,
-      message: `what the codec had kept of ${who} was lost in round ${round}: ${WHY[cause]}${since}; from round ${fromRound} on the bits are not those of an undisturbed run`,
+      message: `${what} was lost in round ${round}: ${WHY[cause]}${since}; from round ${fromRound} on the bits are not those of an undisturbed run`,
       data: { cause, fromRound, replicas: count.replicas },
     });
   }

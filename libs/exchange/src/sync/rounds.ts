@@ -47,7 +47,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   ) {
     this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger, options.measured);
     this.present = new RoundGathering(parts.attempt, options);
-    this.lost = new LostResiduals(options.firstRound ?? 0, options.journal);
+    this.lost = new LostResiduals(options.firstRound ?? 0, options.journal, options.sendsDeltas ? options.replicas : 0);
     if (options.succession) this.succession = new RoundSuccession(parts, this, options.succession);
   }
 
