@@ -48,6 +48,28 @@ test('with parameters as differences an attempt behind round 0 changes the bits 
   expect(first.told).toEqual([]);
 });
 
+test('a loss that is heard when its round is committed already is of that round, once, and waits for no other round where none comes', () => {
+  const { lost, data } = watched();
+  lost.committed(0, false);
+  lost.heard(2, 'absent');
+  lost.committed(1, false);
+  lost.heardLate(2, 'absent');
+  lost.heardLate(3, 'absent');
+  lost.heardLate(3, 'absent');
+  lost.heardLate(1, undefined);
+  expect(data()).toEqual([
+    { cause: 'moved', fromRound: 1, replicas: 1 },
+    { cause: 'moved', fromRound: 1, replicas: 2 },
+  ]);
+  lost.committed(2, true);
+  lost.heardLate(0, 'absent');
+  expect(data().at(-1)).toEqual({ cause: 'moved', fromRound: 1, replicas: 3 });
+  const first = watched(4);
+  first.lost.committed(4, false);
+  first.lost.heardLate(0, 'absent');
+  expect(first.data()).toEqual([{ cause: 'checkpoint', fromRound: 4, replicas: 1 }]);
+});
+
 test('losses without end are few events, and the last one has their number', () => {
   const { lost, data } = watched();
   for (let round = 1; round < 1000; round++) {

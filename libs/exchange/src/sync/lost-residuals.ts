@@ -26,9 +26,19 @@ interface Count {
   told: number;
 }
 
+/** The round that was committed last. */
+interface Newest {
+  readonly round: number;
+  /** Of the attempt. */
+  readonly isLast: boolean;
+}
+
 export class LostResiduals {
   /** Of the present round, by replica. */
   private readonly present = new Map<number, Loss>();
+  private newest: Newest | undefined;
+  /** Replicas whose loss in that round is counted. */
+  private counted = new Set<number>();
   private readonly counts = new Map<ResidualLossCause, Count>();
 
   /**
@@ -46,12 +56,28 @@ export class LostResiduals {
     if (loss !== undefined) this.present.set(replica, loss);
   }
 
+  /**
+   * The same of the round that was committed last: the contribution came behind the word of the servers, which had the gradient. It was made of what another
+   * worker has sent too, so it may be that nothing was lost; nobody here knows whose gradient came first.
+   */
+  heardLate(replica: number, loss: Loss | undefined): void {
+    if (this.newest === undefined || loss === undefined || this.counted.has(replica)) return;
+    this.counted.add(replica);
+    this.count(this.newest, [[replica, loss]]);
+  }
+
   /** @param isLast round of the attempt: nothing may wait any longer */
   committed(round: number, isLast: boolean): void {
     if (round > 0 && round === this.firstRound)
       for (let replica = 0; replica < this.ofParameters; replica++) this.present.set(replica, 'absent');
     const losses = [...this.present].sort(([a], [b]) => a - b);
     this.present.clear();
+    this.counted = new Set(losses.map(([replica]) => replica));
+    this.newest = { round, isLast };
+    this.count(this.newest, losses);
+  }
+
+  private count({ round, isLast }: Newest, losses: readonly (readonly [number, Loss])[]): void {
     for (const cause of ['checkpoint', 'moved', 'gap'] as const) {
       const replicas = losses.filter(([, loss]) => this.causeOf(round, loss) === cause).map(([replica]) => replica);
       const count = this.counts.get(cause) ?? { fromRound: round, replicas: 0, told: 0 };

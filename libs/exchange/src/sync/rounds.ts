@@ -120,8 +120,10 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   private contributed(member: Member, message: MessageOf<'contribution'>): void {
     const { options, table } = this;
     const { attempt, attendance, stall } = this.parts;
-    if (table.state !== 'GATHERING' || message.round !== attempt.round || message.replica >= options.replicas)
+    if (table.state !== 'GATHERING' || message.round !== attempt.round || message.replica >= options.replicas) {
+      if (message.round === attempt.round - 1 && message.replica < options.replicas) this.lost.heardLate(message.replica, message.lost);
       return table.take('contributionStale');
+    }
     const expected = options.schedule.replicaExamples(message.round, message.replica);
     const misfit = misfitOf(message, options.measured, expected, `replica ${message.replica} of round ${message.round}`);
     if (misfit !== undefined) return attendance.lose(member, misfit, 'NOT_A_MEMBER');

@@ -8,7 +8,7 @@ import { createCoordinator } from './coordinator-machine.js';
 const LAYOUT = { chunks: [{ index: 0, offset: 0, length: 4, section: 'trainable' }] } as never;
 
 /** Plays a round of an attempt that begins in `firstRound`, and gives the events of residuals. */
-function eventsOf(codec: object, firstRound: number): unknown[] {
+function eventsOf(codec: object, firstRound: number, late: 'absent' | undefined = undefined): unknown[] {
   const parsed = parseRunSpec({ codec, replicas: 2, globalBatch: 4, seed: 5 });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
   const events: unknown[] = [];
@@ -44,6 +44,8 @@ function eventsOf(codec: object, firstRound: number): unknown[] {
     coordinator.memberMessage('w', { type: 'contribution', round: firstRound, replica, examples: 2, sums: [1, 1] });
   coordinator.serverMessage(0, { type: 'reduced', round: firstRound });
   expect(coordinator.round).toBe(firstRound + 1);
+  const behind = { type: 'contribution', replica: 1, examples: 2, sums: [1, 1], lost: late } as const;
+  for (const round of [firstRound - 1, firstRound]) if (late && round >= 0) coordinator.memberMessage('w', { ...behind, round });
   return events;
 }
 
@@ -51,4 +53,10 @@ test('an attempt that begins with a checkpoint says that its bits are others, wh
   expect(eventsOf({ parameters: 'delta-top-k' }, 3)).toEqual([{ cause: 'checkpoint', fromRound: 3, replicas: 2 }]);
   expect(eventsOf({ parameters: 'delta-top-k' }, 0)).toEqual([]);
   expect(eventsOf({ parameters: 'int8' }, 3)).toEqual([]);
+});
+
+test('a worker whose contribution comes when its round is committed already has lost what it says', () => {
+  const codec = { kind: 'top-k', density: 0.1, errorFeedback: true };
+  expect(eventsOf(codec, 3)).toEqual([]);
+  expect(eventsOf(codec, 3, 'absent')).toEqual([{ cause: 'checkpoint', fromRound: 3, replicas: 1 }]);
 });
