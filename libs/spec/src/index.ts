@@ -86,6 +86,7 @@ export {
   DEFAULT_RANK,
   dgcDensity,
   encodedBits,
+  encodedParameterBits,
   isEncoded,
   keepsRest,
   picksCodec,
