@@ -49,6 +49,14 @@ test('lost residuals are told from the first round that they change, with the ne
   coordinator.fallSilent();
 });
 
+test('with parameters as differences a checkpoint has lost what workers had of them', async () => {
+  const { id, coordinator } = await fleet.training(plane, { codec: { parameters: 'delta-int4' } });
+  await coordinator.publish(coordinator.rounds(0, 19), { round: 20 });
+  await publish(coordinator, lost('checkpoint', 12, 4));
+  expect(await told(id)).toEqual({ fromRound: 12, replicas: 4, causes: ['checkpoint'] });
+  coordinator.fallSilent();
+});
+
 test('a run whose codec keeps nothing has no residuals to lose', async () => {
   const { id, coordinator } = await fleet.training(plane, { codec: { kind: 'int8' } });
   await publish(coordinator, lost('moved', 12, 2));

@@ -82,14 +82,13 @@ const CODEC_OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
   threshold: { threshold: 1e-3 },
 };
 
-/** A run of which a worker was killed in the middle: it is gone from the fleet. */
-async function killedIn(plane: DataPlane, input: RunSpecInput): Promise<RunView> {
+/** A run of which a worker, or all of them, was killed in the middle: it is gone from the fleet. */
+async function killedIn(plane: DataPlane, input: RunSpecInput, all = false): Promise<RunView> {
   const run = await plane.train({ ...input, length: { rounds: MOST_ROUNDS } });
   const slow = await slowed(plane, run, 0.03);
   try {
     await plane.until(run, 'round 1', 60_000, () => (run.state?.round ?? 0) >= 1);
-    const [victim] = plane.workers.splice(1, 1);
-    await victim!.kill('SIGKILL');
+    await Promise.all((all ? plane.workers.splice(0) : plane.workers.splice(1, 1)).map((victim) => victim.kill('SIGKILL')));
   } finally {
     slow.end();
   }
@@ -206,6 +205,29 @@ describe('over unix', () => {
     const servers = 1 + (KEEPS_NOTHING.indexOf(kind) % 2);
     const strategy = { kind: 'parameter-server', mode: 'sync', servers, startWorkers: 3 } as const;
     expect((await plane.finished(await killedIn(plane, { ...input, strategy }))).weightsSha256).toBe(expected);
+  });
+
+  test('parameters as differences: a worker that is SIGKILLed, and workers that join when the run has got far', async () => {
+    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2, startWorkers: 2 } as const;
+    const inputOf = (codec: NonNullable<RunSpecInput['codec']>): RunSpecInput => ({
+      ...base,
+      model: SMALL,
+      codec,
+      length: { rounds: MOST_ROUNDS },
+    });
+    const killed = inputOf({ kind: 'int8', parameters: 'delta-int4' });
+    const joined = inputOf({ kind: 'none', parameters: 'delta-top-k', parameterDensity: 0.1 });
+    const expected = [await reference(killed), await reference(joined)];
+    while (plane.workers.length < 3) await plane.addWorker();
+    const first = await killedIn(plane, { ...killed, strategy });
+    const firstResult = await plane.finished(first);
+    const second = await killedIn(plane, { ...joined, strategy }, true);
+    // What these get first is what the others had, and not the parameters that the servers keep.
+    while (plane.workers.length < 2) await plane.addWorker();
+    const secondResult = await plane.finished(second);
+    expect([firstResult.weightsSha256, secondResult.weightsSha256]).toEqual(expected);
+    for (const { entries } of [first, second])
+      expect(entries.filter((entry) => entry.kind === 'event' && entry.type === RESIDUAL_LOST)).toEqual([]);
   });
 
   test('a replica that moves loses its residual: the run says from which round on', async () => {

@@ -123,9 +123,10 @@ function play(
   from: { round: number; exact: Float32Array } | undefined = undefined,
   change?: CodecSwitch,
   lacksBase?: (header: FrameHeader) => boolean,
+  rounds = 100,
 ) {
   const spec = specOf(codec);
-  const schedule = createSchedule({ examples: 400, globalBatch: 4, dropRemainder: false, length: { epochs: 1 } });
+  const schedule = createSchedule({ examples: 400, globalBatch: 4, dropRemainder: false, length: { rounds } });
   const arenas: Arena[] = [];
   const shards = Array.from({ length: servers }, (_, index) => {
     const owned = shardChunks(layout, servers, index);
@@ -193,10 +194,11 @@ function play(
     for (const [server, shard] of shards.entries()) shard.fromCoordinator(first.links[server]!, commit);
     first.commit(round);
   }
+  const end = { exact: exact(ROUNDS), seen: first.parameters(ROUNDS) };
   for (const shard of shards) shard.end();
   // What is left is the slots of the optimizer.
   const slotBytes = arenas.reduce((sum, arena) => sum + arena.bytesInUse, 0);
-  return { seen, late, exacts, first, slotBytes };
+  return { seen, late, exacts, first, end, slotBytes };
 }
 
 test.each(['int8', 'bf16', 'fp16'] as const)(
@@ -238,6 +240,17 @@ test.each(['delta-int4', 'delta-int2', 'delta-top-k'] as const)(
     }
     expect(one.slotBytes).toBe(two.slotBytes);
     expect(one.slotBytes).toBe(play({ parameters: 'int8' }, 1).slotBytes);
+  },
+);
+
+test.each(['delta-int4', 'delta-int2', 'delta-top-k'] as const)(
+  '%s: the generation that the run ends with comes as it is: the evaluation measures the weights that are stored',
+  (parameters) => {
+    const whole = play({ parameters }, 2, undefined, undefined, undefined, ROUNDS);
+    expect(whole.end.seen).toEqual(whole.end.exact);
+    const longer = play({ parameters }, 2);
+    expect(longer.end.seen).not.toEqual(longer.end.exact);
+    expect([longer.seen, longer.end.exact, longer.slotBytes]).toEqual([whole.seen, whole.end.exact, whole.slotBytes]);
   },
 );
 

@@ -52,11 +52,14 @@ export function gradientDecoderOf({ codec: wanted, seed }: Encoded, layout: Layo
   };
 }
 
-/** What workers have of a chunk, one generation further. State travels as it is. */
+/**
+ * What workers have of a chunk, one generation further. State travels as it is, and so does the generation that the run ends with: no difference comes
+ * after it, and the evaluation measures the weights that are stored.
+ */
 const advanceOf =
-  (deltas: ParameterDeltas, layout: Layout): NonNullable<ParameterEncoder['advance']> =>
+  (deltas: ParameterDeltas, layout: Layout, totalRounds: number): NonNullable<ParameterEncoder['advance']> =>
   (generation, { index, arena, length: n }, values, held) => {
-    if (layout.chunks[index]?.section === 'state') return undefined;
+    if (generation >= totalRounds || layout.chunks[index]?.section === 'state') return undefined;
     const advanced = deltas.advance(arena, values.pointer, held.pointer, n, generation, index);
     if (!advanced) return undefined;
     const { pointer, length, bytes } = advanced.difference;
@@ -64,10 +67,19 @@ const advanceOf =
     return { difference, held: new Region(arena, advanced.reference, n) };
   };
 
-/** Encodes the parameters of the run for its workers; undefined where they get float32. @param picked by an earlier attempt, with auto */
-export function parameterEncoderOf({ codec: wanted, seed }: Encoded, layout: Layout, picked?: CodecSwitch): ParameterEncoder | undefined {
+/**
+ * Encodes the parameters of the run for its workers; undefined where they get float32.
+ * @param totalRounds the generation that the run ends with
+ * @param picked by an earlier attempt, with auto
+ */
+export function parameterEncoderOf(
+  { codec: wanted, seed }: Encoded,
+  layout: Layout,
+  totalRounds: number,
+  picked?: CodecSwitch,
+): ParameterEncoder | undefined {
   const deltas = parameterDeltasOf(wanted, seed);
-  if (deltas) return { advance: advanceOf(deltas, layout) };
+  if (deltas) return { advance: advanceOf(deltas, layout, totalRounds) };
   const isPicked = picksCodec({ codec: wanted });
   let [codec, fromRound] = [parameterCodecOf(wanted, seed), 0];
   if (!isPicked && !codec) return undefined;

@@ -39,6 +39,10 @@ test.each([
     { codec: { parameters: 'delta-int4' }, strategy: { kind: 'parameter-server', standby: 1 } },
     /codec\.parameters: delta-int4 does not go with standby/,
   ],
+  [
+    { codec: { parameters: 'delta-int2' }, optimizer: { name: 'sgd', emaMomentum: 0.9, emaOverwriteRounds: 5 } },
+    /optimizer\.emaOverwriteRounds: does not go with codec\.parameters delta-int2/,
+  ],
   [{ codec: { parameters: 'delta-int4' }, strategy: { kind: 'parameter-server', mode: 'ssp' } }, /codec\.parameters: needs mode sync/],
   [{ codec: { parameters: 'int8', parameterDensity: 0.1 } }, /codec\.parameterDensity: belongs to parameters delta-top-k/],
   [{ codec: { kind: 'auto', parameterDensity: 0.1 } }, /codec\.parameterDensity: is picked by auto/],

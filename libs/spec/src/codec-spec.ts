@@ -102,7 +102,7 @@ export function codecConflicts({
   codec?: CodecSpec | undefined;
   strategy: { kind?: string; mode: string; backupReplicas?: number | undefined; standby?: number | undefined; outerOptimizer?: string };
   gradient: { nonFinite: string };
-  optimizer: { name: string };
+  optimizer: { name: string; emaOverwriteRounds?: number | undefined };
 }): [field: string, message: string][] {
   if (!codec) return [];
   const { kind, density, threshold } = codec;
@@ -117,6 +117,11 @@ export function codecConflicts({
     conflicts.push([
       'codec.parameters',
       `${codec.parameters} does not go with standby: a server that takes over would not know what workers have; set strategy.standby to 0, or take int8`,
+    ]);
+  if (sendsDeltas({ codec }) && optimizer.emaOverwriteRounds !== undefined)
+    conflicts.push([
+      'optimizer.emaOverwriteRounds',
+      `does not go with codec.parameters ${codec.parameters}: weights that become their averages at once are far from what workers have, for many rounds; leave it out, or take parameters int8`,
     ]);
   if (codec.parameterDensity !== undefined && codec.parameters !== 'delta-top-k')
     conflicts.push(['codec.parameterDensity', 'belongs to parameters delta-top-k: leave it out']);

@@ -1,3 +1,4 @@
+/** The spec of a run: its schema with defaults, what does not go together in it, and what follows from it for servers, workers and their memory. */
 export { LIMITS } from './limits.js';
 export { AVERAGE_SLOT, optimizerSlots } from './optimizer-slots.js';
 export { isLayerwise, optimizerSchema, type OptimizerSpec } from './optimizer-spec.js';
@@ -86,6 +87,7 @@ export {
   DEFAULT_RANK,
   dgcDensity,
   encodedBits,
+  encodedParameterBits,
   isEncoded,
   keepsRest,
   picksCodec,

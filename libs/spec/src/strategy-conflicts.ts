@@ -1,5 +1,6 @@
 /** What does not go together in the strategy of a run, or with it. */
 import type { z } from 'zod';
+import type { CodecSpec } from './codec-spec.js';
 import { isLayerwise, type OptimizerSpec } from './optimizer-spec.js';
 import type { localUpdateSchema, multiWorkerMirroredSchema, parameterServerSchema, StrategySpec } from './strategy.js';
 
@@ -15,7 +16,7 @@ interface Conflicting {
   readonly reduceLROnPlateau?: object | undefined;
   readonly replicas: number;
   readonly engine: string;
-  readonly codec?: { readonly kind: string } | undefined;
+  readonly codec?: CodecSpec | undefined;
 }
 
 type Conflict = [field: string, message: string];
@@ -40,9 +41,9 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'hybrid':
       return [...serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec), ...threadConflicts(strategy, spec)];
     case 'mirrored':
-      return [...aloneConflicts(strategy), ...threadConflicts(strategy, spec)];
+      return [...aloneConflicts(strategy, spec), ...threadConflicts(strategy, spec)];
     case 'one-device':
-      return [...aloneConflicts(strategy), ...deviceConflicts(spec)];
+      return [...aloneConflicts(strategy, spec), ...deviceConflicts(spec)];
     case 'local-update':
       return [...serverConflicts(strategy, spec), ...localConflicts(strategy, spec), ...elasticConflicts(strategy, spec)];
   }
@@ -81,9 +82,22 @@ function threadConflicts({ kind, threads: wanted = 1 }: Extract<StrategySpec, { 
 }
 
 /** Of a run that one worker holds. */
-function aloneConflicts({ kind, standby: standbys }: Extract<StrategySpec, { kind: 'mirrored' | 'one-device' }>): Conflict[] {
-  if (standbys === 0) return [];
-  return [['strategy.standby', `does not go with ${kind}: the run is on one worker, and a standby would be on another; set it to 0`]];
+function aloneConflicts(
+  { kind, standby: standbys }: Extract<StrategySpec, { kind: 'mirrored' | 'one-device' }>,
+  { codec }: Conflicting,
+): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (standbys > 0)
+    conflicts.push([
+      'strategy.standby',
+      `does not go with ${kind}: the run is on one worker, and a standby would be on another; set it to 0`,
+    ]);
+  if (codec?.parameters !== undefined && codec.parameters !== 'float32')
+    conflicts.push([
+      'codec.parameters',
+      `${codec.parameters} does not go with ${kind}: the run is on one worker, and no parameters are sent; leave it out, or take another strategy`,
+    ]);
+  return conflicts;
 }
 
 function deviceConflicts({ replicas }: Conflicting): Conflict[] {

@@ -131,10 +131,17 @@ test('several threads, one worker, one replica: what does not go with them is re
     for (const engine of ['tensorflow', 'webgpu'])
       expect(issuesOf({ kind }, { engine })).toEqual([expect.stringMatching(/^engine: .*wasm/)]);
     expect(issuesOf({ kind }, { codec: { kind: 'int8' } })).toEqual([expect.stringMatching(/^codec\.kind: int8 .*each replica/)]);
-    expect(issuesOf({ kind }, { codec: { kind: 'none', parameters: 'bf16' }, gradient: { clipGlobalNorm: 1 } })).toEqual([]);
+    expect(issuesOf({ kind }, { codec: { kind: 'none', parameters: 'float32' }, gradient: { clipGlobalNorm: 1 } })).toEqual([]);
     expect(issuesOf({ kind }, { embeddings: { kind: 'sparse' }, optimizer: { name: 'sgd' } })[0]).toMatch(
       /^strategy\.kind: .*parameter-server/,
     );
+  }
+  for (const parameters of ['bf16', 'delta-int4']) {
+    expect(issuesOf({ kind: 'hybrid' }, { codec: { kind: 'none', parameters } })).toEqual([]);
+    for (const kind of ['mirrored', 'one-device'])
+      expect(issuesOf({ kind }, { replicas: 1, codec: { kind: 'none', parameters } })).toEqual([
+        expect.stringMatching(`^codec\\.parameters: ${parameters} does not go with ${kind}: .*no parameters are sent`),
+      ]);
   }
   expect(issuesOf({ kind: 'hybrid' }, { replicas: 1 })).toEqual([expect.stringMatching(/^strategy\.kind: .*parameter-server/)]);
   expect(issuesOf({ kind: 'hybrid', standby: 1, startWorkers: 2 })).toEqual([]);

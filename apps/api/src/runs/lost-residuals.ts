@@ -1,17 +1,21 @@
 /** Whether a run has lost what its codec keeps of replicas, as its events tell: from that round on it does not have the bits of an undisturbed one. */
 import { Field, Int, ObjectType } from '@nestjs/graphql';
 import { RESIDUAL_LOST, residualLossSchema } from '@paceline/protocol';
-import { keepsRest, type RunSpec } from '@paceline/spec';
+import { keepsRest, sendsDeltas, type RunSpec } from '@paceline/spec';
 import type { Database } from '../database/database.js';
 import { readLineage } from './stored-lineage.js';
 
 @ObjectType({
-  description: 'Residuals that a codec with error feedback, dgc or power-sgd has lost: the run does not have the bits of an undisturbed one.',
+  description:
+    'Residuals that a codec with error feedback, dgc or power-sgd has lost, or what workers had of parameters that are sent as differences: the run does not have the bits of an undisturbed one.',
 })
 export class LostResiduals {
   @Field(() => Int, { description: 'The first round with other bits.' })
   fromRound!: number;
-  @Field(() => Int, { description: 'How many replicas have begun a round without what the round before had left of them, at least.' })
+  @Field(() => Int, {
+    description:
+      'How many replicas have begun a round without what the round before had left of them, at least; all of them where it was of the parameters.',
+  })
   replicas!: number;
   @Field(() => [String], {
     description:
@@ -21,12 +25,19 @@ export class LostResiduals {
 }
 
 /** Events of an attempt that a restart has undone do not count. Null where nothing was lost, or nothing is kept. */
-export async function lostResidualsOf(database: Database, run: { id: string; attempt: number; spec: unknown }): Promise<LostResiduals | null> {
+export async function lostResidualsOf(
+  database: Database,
+  run: { id: string; attempt: number; spec: unknown },
+): Promise<LostResiduals | null> {
   const { codec } = run.spec as Pick<RunSpec, 'codec'>;
-  if (!codec || !keepsRest(codec)) return null;
+  if (!codec || !(keepsRest(codec) || sendsDeltas({ codec }))) return null;
   const [lineage, events] = await Promise.all([
     readLineage(database, run.id, run.attempt),
-    database.runEvent.findMany({ where: { runId: run.id, type: RESIDUAL_LOST }, orderBy: { seq: 'asc' }, select: { attempt: true, data: true } }),
+    database.runEvent.findMany({
+      where: { runId: run.id, type: RESIDUAL_LOST },
+      orderBy: { seq: 'asc' },
+      select: { attempt: true, data: true },
+    }),
   ]);
   /** The newest of each cause in each attempt has the largest count. */
   const newest = new Map<string, LostResiduals>();

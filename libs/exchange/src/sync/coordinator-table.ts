@@ -84,7 +84,12 @@ export const COORDINATOR_ROWS = {
     does: 'check its example count against the schedule; keep the first',
     next: '–',
   },
-  contributionStale: { from: 'any', event: 'contribution of another round', does: 'drop it', next: '–' },
+  contributionStale: {
+    from: 'any',
+    event: 'contribution of another round',
+    does: 'drop it; what it says is lost counts where that round was committed last',
+    next: '–',
+  },
   reduced: { from: ['GATHERING'], event: 'REDUCED(k) from a shard', does: 'count it', next: '–' },
   replicaComplete: {
     from: ['GATHERING'],

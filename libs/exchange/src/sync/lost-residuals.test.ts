@@ -2,9 +2,9 @@ import { expect, test } from 'vitest';
 import { residualLossSchema } from '@paceline/protocol';
 import { LostResiduals } from './lost-residuals.js';
 
-function watched(firstRound = 0) {
+function watched(firstRound = 0, ofParameters = 0) {
   const told: { type: string; message: string; data: unknown }[] = [];
-  const lost = new LostResiduals(firstRound, { append: (entry) => void (entry.kind === 'event' && told.push(entry)) });
+  const lost = new LostResiduals(firstRound, { append: (entry) => void (entry.kind === 'event' && told.push(entry)) }, ofParameters);
   return { lost, told, data: () => told.map(({ data }) => residualLossSchema.parse(data)) };
 }
 
@@ -35,6 +35,39 @@ test('in the first round of an attempt the checkpoint lacks it; a worker that ha
     { cause: 'moved', fromRound: 8, replicas: 1 },
     { cause: 'gap', fromRound: 8, replicas: 1 },
   ]);
+});
+
+test('with parameters as differences an attempt behind round 0 changes the bits of all replicas, whatever these keep themselves', () => {
+  const { lost, told, data } = watched(7, 4);
+  lost.heard(2, 'absent');
+  for (const round of [7, 8, 9]) lost.committed(round, round === 9);
+  expect(data()).toEqual([{ cause: 'checkpoint', fromRound: 7, replicas: 4 }]);
+  expect(told[0]!.message).toContain('what workers had of the parameters');
+  const first = watched(0, 4);
+  first.lost.committed(0, true);
+  expect(first.told).toEqual([]);
+});
+
+test('a loss that is heard when its round is committed already is of that round, once, and waits for no other round where none comes', () => {
+  const { lost, data } = watched();
+  lost.committed(0, false);
+  lost.heard(2, 'absent');
+  lost.committed(1, false);
+  lost.heardLate(2, 'absent');
+  lost.heardLate(3, 'absent');
+  lost.heardLate(3, 'absent');
+  lost.heardLate(1, undefined);
+  expect(data()).toEqual([
+    { cause: 'moved', fromRound: 1, replicas: 1 },
+    { cause: 'moved', fromRound: 1, replicas: 2 },
+  ]);
+  lost.committed(2, true);
+  lost.heardLate(0, 'absent');
+  expect(data().at(-1)).toEqual({ cause: 'moved', fromRound: 1, replicas: 3 });
+  const first = watched(4);
+  first.lost.committed(4, false);
+  first.lost.heardLate(0, 'absent');
+  expect(first.data()).toEqual([{ cause: 'checkpoint', fromRound: 4, replicas: 1 }]);
 });
 
 test('losses without end are few events, and the last one has their number', () => {

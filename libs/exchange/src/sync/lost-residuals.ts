@@ -1,6 +1,7 @@
 /**
  * Residuals that replicas have lost: what error feedback, dgc or power-sgd had kept of them is not where they are computed now. From there on the run has
- * other bits than an undisturbed one, so that is an event of it (docs/codecs.md).
+ * other bits than an undisturbed one, so that is an event of it (docs/codecs.md). Where workers get differences of parameters, what they had of them is
+ * not in a checkpoint either: an attempt that begins with one computes all replicas from the exact parameters.
  *
  * Each cause is told with the first round that it spoils, and again whenever its count has doubled: an attempt that loses residuals in every round writes
  * as many events as the count has binary digits. The end of training tells what is left.
@@ -25,15 +26,29 @@ interface Count {
   told: number;
 }
 
+/** The round that was committed last. */
+interface Newest {
+  readonly round: number;
+  /** Of the attempt. */
+  readonly isLast: boolean;
+}
+
 export class LostResiduals {
   /** Of the present round, by replica. */
   private readonly present = new Map<number, Loss>();
+  private newest: Newest | undefined;
+  /** Replicas whose loss in that round is counted. */
+  private counted = new Set<number>();
   private readonly counts = new Map<ResidualLossCause, Count>();
 
-  /** @param firstRound of the attempt */
+  /**
+   * @param firstRound of the attempt
+   * @param ofParameters replicas, where workers get differences of parameters
+   */
   constructor(
     private readonly firstRound: number,
     private readonly journal: Pick<Journal, 'append'>,
+    private readonly ofParameters = 0,
   ) {}
 
   /** A replica of the present round was encoded without what the round before had left. A message that comes twice counts once. */
@@ -41,10 +56,28 @@ export class LostResiduals {
     if (loss !== undefined) this.present.set(replica, loss);
   }
 
+  /**
+   * The same of the round that was committed last: the contribution came behind the word of the servers, which had the gradient. It was made of what another
+   * worker has sent too, so it may be that nothing was lost; nobody here knows whose gradient came first.
+   */
+  heardLate(replica: number, loss: Loss | undefined): void {
+    if (this.newest === undefined || loss === undefined || this.counted.has(replica)) return;
+    this.counted.add(replica);
+    this.count(this.newest, [[replica, loss]]);
+  }
+
   /** @param isLast round of the attempt: nothing may wait any longer */
   committed(round: number, isLast: boolean): void {
+    if (round > 0 && round === this.firstRound)
+      for (let replica = 0; replica < this.ofParameters; replica++) this.present.set(replica, 'absent');
     const losses = [...this.present].sort(([a], [b]) => a - b);
     this.present.clear();
+    this.counted = new Set(losses.map(([replica]) => replica));
+    this.newest = { round, isLast };
+    this.count(this.newest, losses);
+  }
+
+  private count({ round, isLast }: Newest, losses: readonly (readonly [number, Loss])[]): void {
     for (const cause of ['checkpoint', 'moved', 'gap'] as const) {
       const replicas = losses.filter(([, loss]) => this.causeOf(round, loss) === cause).map(([replica]) => replica);
       const count = this.counts.get(cause) ?? { fromRound: round, replicas: 0, told: 0 };
@@ -65,11 +98,13 @@ export class LostResiduals {
     count.told = count.replicas;
     const { fromRound } = count;
     const who = replicas.length > 0 ? `replicas ${replicas.slice(0, NAMED).join(' ')}${replicas.length > NAMED ? ' …' : ''}` : 'replicas';
+    const what =
+      cause === 'checkpoint' && this.ofParameters > 0 ? 'what workers had of the parameters' : `what the codec had kept of ${who}`;
     const since = round === fromRound ? '' : `; ${count.replicas} times since round ${fromRound}`;
     this.journal.append({
       kind: 'event',
       type: RESIDUAL_LOST,
-      message: `what the codec had kept of ${who} was lost in round ${round}: ${WHY[cause]}${since}; from round ${fromRound} on the bits are not those of an undisturbed run`,
+      message: `${what} was lost in round ${round}: ${WHY[cause]}${since}; from round ${fromRound} on the bits are not those of an undisturbed run`,
       data: { cause, fromRound, replicas: count.replicas },
     });
   }

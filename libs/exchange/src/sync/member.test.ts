@@ -27,6 +27,7 @@ function setUp(flushes = true) {
     },
   } as unknown as Connection;
   const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
+  const sums: number[][] = [];
   const member = new Member({
     id: 'w',
     attempt: 1,
@@ -36,7 +37,7 @@ function setUp(flushes = true) {
     store: { bytes: (generation) => memory[generation & 1]! },
     compute: { step: () => undefined, evaluate: (generation) => void evaluated.push(generation), committed: () => undefined },
     onEnd: () => undefined,
-    firstOfSums: () => [0],
+    firstOfSums: (replicas) => (sums.push([...replicas]), [0]),
   });
   const own = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0, 1] }];
   const view = (number: number, members = own) => member.message(0, { type: 'view', view: number, term: 1, round: 0, members });
@@ -74,6 +75,7 @@ function setUp(flushes = true) {
     member,
     messages,
     evaluated,
+    sums,
     memory,
     parameters,
     take,
@@ -132,6 +134,17 @@ test('of gradients that are encoded one by one those count as what they save tha
   member.heartbeat(1);
   // Replica 0 stands for the sum of both; the frame of replica 1, a header and its chunk, would not be there.
   expect(messages.at(-1)).toMatchObject({ traffic: { toServersBytes: 1000, denseToServersBytes: 1000 - 44 - BYTES } });
+});
+
+test('what a worker would add up is computed once for the replicas that it has, not for each gradient', () => {
+  const { sums, view, node } = setUp();
+  node(1);
+  view(2, [{ id: 'w', seat: 0, incarnation: 0, replicas: [0, 1, 2, 3] }]);
+  for (const replica of [2, 3]) node(replica);
+  expect(sums).toEqual([
+    [0, 1],
+    [0, 1, 2, 3],
+  ]);
 });
 
 test('whether a chunk is kept is decided when its header comes: a copy of what was there does not count when that is let go meanwhile', () => {

@@ -46,6 +46,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
+  /** Of the replicas that were asked for: the first of each sum that would be sent without a codec. */
+  private firsts: ReadonlySet<number> | undefined;
   /** Blocks of the evaluation split that the compute thread owes. */
   private measuring = 0;
   private pendingEvaluation: { generation: number; blocks: { from: number; to: number }[] } | undefined;
@@ -161,13 +163,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   // ---- from the compute thread ----
 
-  contribution(
-    round: number,
-    replica: number,
-    examples: number,
-    sums: readonly number[],
-    lost?: MessageOf<'contribution'>['lost'],
-  ): void {
+  contribution(round: number, replica: number, examples: number, sums: readonly number[], lost?: MessageOf<'contribution'>['lost']): void {
     if (round !== this.round || this.table.state === 'OVER') return;
     this.tell({ type: 'contribution', round, replica, examples, sums: [...sums], ...(lost === undefined ? {} : { lost }) });
   }
@@ -182,7 +178,10 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   /** Every replica that is encoded is sent by itself. */
   private isExtra({ lo }: GradientNode): boolean {
-    return this.options.firstOfSums?.([...this.asked]).includes(lo) === false;
+    const { firstOfSums } = this.options;
+    if (!firstOfSums) return false;
+    this.firsts ??= new Set(firstOfSums([...this.asked]));
+    return !this.firsts.has(lo);
   }
 
   /** It computes from rows of a table that it does not have. */
@@ -342,6 +341,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.releaseNodes();
     this.told = [];
     this.asked.clear();
+    this.firsts = undefined;
     this.pulls.moveTo(round);
     this.options.compute.committed(round - 1);
     this.options.onRound?.(round, this.replicas);
@@ -354,6 +354,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const fresh = this.replicas.filter((replica) => !this.asked.has(replica));
     if (fresh.length === 0) return;
     for (const replica of fresh) this.asked.add(replica);
+    this.firsts = undefined;
     this.rate?.begins(this.round);
     this.options.compute.step(this.round, fresh, this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined);
   }

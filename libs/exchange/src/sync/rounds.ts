@@ -47,7 +47,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   ) {
     this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger, options.measured);
     this.present = new RoundGathering(parts.attempt, options);
-    this.lost = new LostResiduals(options.firstRound ?? 0, options.journal);
+    this.lost = new LostResiduals(options.firstRound ?? 0, options.journal, options.sendsDeltas ? options.replicas : 0);
     if (options.succession) this.succession = new RoundSuccession(parts, this, options.succession);
   }
 
@@ -120,8 +120,10 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   private contributed(member: Member, message: MessageOf<'contribution'>): void {
     const { options, table } = this;
     const { attempt, attendance, stall } = this.parts;
-    if (table.state !== 'GATHERING' || message.round !== attempt.round || message.replica >= options.replicas)
+    if (table.state !== 'GATHERING' || message.round !== attempt.round || message.replica >= options.replicas) {
+      if (message.round === attempt.round - 1 && message.replica < options.replicas) this.lost.heardLate(message.replica, message.lost);
       return table.take('contributionStale');
+    }
     const expected = options.schedule.replicaExamples(message.round, message.replica);
     const misfit = misfitOf(message, options.measured, expected, `replica ${message.replica} of round ${message.round}`);
     if (misfit !== undefined) return attendance.lose(member, misfit, 'NOT_A_MEMBER');

@@ -7,7 +7,7 @@
  */
 import { Codec, FrameType, HEADER_BYTES, type FrameHeader, type Members, type Message, type WorkerPace } from '@paceline/protocol';
 import type { Connection, FrameNumbers, MessagePlace } from '../connection.js';
-import { bytesOf, type Region } from '../attempt/regions.js';
+import { acquireRegion, bytesOf, type Region } from '../attempt/regions.js';
 import { ServerTerms } from '../attempt/server-terms.js';
 import { IdleDetector } from '../attempt/stall.js';
 import { RegionReceiver, checkChunk, scratchOf, sendChunk, type EncodedParameters, type VectorName } from './chunk-frames.js';
@@ -236,8 +236,10 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   }
 }
 
-/** Adds float32 elements, as the server has added them. */
-function addTo({ floats }: Region, base: Uint8Array): void {
-  const values = new Float32Array(base.buffer, base.byteOffset, floats.length);
-  for (let i = 0; i < floats.length; i++) floats[i]! += values[i]!;
+/** Adds float32 elements, as the server has added them. The kernel adds in the arena alone, so they are copied there. */
+function addTo(region: Region, values: Uint8Array): void {
+  const base = acquireRegion(region.arena, region.length);
+  base.bytes.set(values);
+  region.add(base);
+  base.release();
 }

@@ -2,7 +2,16 @@
 import { Coordinator, Rounds, WorkItems, type CoordinatorOptions } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import { judgeRound, judgeTrust, shardChunks, type Layout } from '@paceline/learning';
-import { appliedByServers, backupReplicasOf, isLayerwise, roundPlan, shardHosts, startWorkersOf, type RunSpec } from '@paceline/spec';
+import {
+  appliedByServers,
+  backupReplicasOf,
+  isLayerwise,
+  roundPlan,
+  sendsDeltas,
+  shardHosts,
+  startWorkersOf,
+  type RunSpec,
+} from '@paceline/spec';
 
 /** @param common what the coordinators of all modes are given */
 export function createCoordinator(
@@ -17,6 +26,7 @@ export function createCoordinator(
     const nonFiniteRound = nonFinite === 'rollback' ? 'rollback' : 'fail';
     const options = {
       ...common,
+      sendsDeltas: sendsDeltas(spec),
       startWorkers: startWorkersOf(strategy),
       membersHoldShards: shardHosts(strategy) === 'workers',
       ...twoPhaseOf(spec, common.schedule, shards.length),

@@ -16,13 +16,12 @@ import type { PlacementJob } from '@paceline/control-plane';
 import { LeafReduction, ReductionTree, replicaRows, rowGroups, validNode, type Layout, type Schedule } from '@paceline/learning';
 import {
   backupReplicasOf,
+  encodedParameterBits,
   gradientWindowBytes,
   isEncoded,
   picksCodec,
   restsWithoutGradient,
   roundPlan,
-  sendsDeltas,
-  sendsEncodedParameters,
   type RunSpec,
 } from '@paceline/spec';
 import { gradientDecoderOf, parameterEncoderOf } from '../run-codecs.js';
@@ -48,15 +47,17 @@ export function windowOf(spec: RunSpec, layout: Layout, owned: readonly number[]
   return { chunks: gradientWindowChunks(spec, lengths), replicas };
 }
 
+const FLOAT_BITS = 32;
+
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
 export function copiesInFlight({ replicas, strategy, earlyStopping, codec }: RunSpec): number {
   // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
   if (strategy.mode !== 'sync') return replicas * (strategy.delayCompensation > 0 || strategy.standby > 0 ? 2 : 1) + 2;
-  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation. Two encoded generations have at most the bytes of one; with differences there is beside them what workers have of two.
+  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation. Of encoded parameters there are two generations.
   return (
     (backupReplicasOf(strategy) > 0 ? replicas : 1) +
     (earlyStopping?.restoreBest ? 1 : 0) +
-    (sendsDeltas({ codec }) ? 3 : sendsEncodedParameters({ codec }) ? 1 : 0)
+    (2 * encodedParameterBits({ codec })) / FLOAT_BITS
   );
 }
 
@@ -113,7 +114,7 @@ export function createShard(
     ...parts,
     tables,
     replicas,
-    encoder: parameterEncoderOf(spec, layout, job.codec),
+    encoder: parameterEncoderOf(spec, layout, schedule.totalRounds, job.codec),
     parameterWindowBytes: windows?.parameterBytes,
     gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, lengths)),
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),

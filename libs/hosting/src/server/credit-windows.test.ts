@@ -3,9 +3,9 @@ import { chunksOf, Member, Shard, type Connection, type GradientNode } from '@pa
 import { Arena, type ArenaOptions } from '@paceline/kernels';
 import { ReductionTree, createLayout, validNode, type Layout } from '@paceline/learning';
 import type { FrameHeader, Message } from '@paceline/protocol';
-import type { OptimizerSpec, RunSpec } from '@paceline/spec';
+import { parseRunSpec, serverBytes, type OptimizerSpec, type RunSpec } from '@paceline/spec';
 import { expect, test } from 'vitest';
-import { gradientWindowChunks } from './create-shard.js';
+import { copiesInFlight, gradientWindowChunks } from './create-shard.js';
 import { ParameterStore } from './parameter-store.js';
 
 const WORKERS = 64;
@@ -213,6 +213,22 @@ test.each([
 ])('of %d replicas and chunks of %d MiB, %d of them: a window of %d', (replicas, chunkMiB, chunks, window) => {
   const spec = { ...SYNC, replicas } as RunSpec;
   expect(gradientWindowChunks(spec, new Array<number>(chunks).fill((chunkMiB * 2 ** 20) / 4))).toBe(window);
+});
+
+test.each([
+  [{ parameters: 'float32' }, 0],
+  [{ parameters: 'int8' }, 0.5125],
+  [{ parameters: 'delta-int4' }, 2.2625],
+  [{ parameters: 'delta-top-k', parameterDensity: 0.5 }, 4.25],
+])('arenas have room for the copies that the memory of a server is computed with: %j', (codec, copies) => {
+  const specOf = (given: object): RunSpec => {
+    const parsed = parseRunSpec({ codec: given });
+    if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+    return parsed.spec;
+  };
+  const [spec, plain] = [specOf(codec), specOf({})];
+  expect(copiesInFlight(spec) - copiesInFlight(plain)).toBeCloseTo(copies, 6);
+  expect((serverBytes(spec, 0, 2 ** 20) - serverBytes(plain, 0, 2 ** 20)) / 2 ** 22).toBeCloseTo(copies, 6);
 });
 
 test('backup replicas, and modes without rounds, have no window', () => {

@@ -1,0 +1,62 @@
+/** What the coordinator of a run is given by its spec. */
+import { Journal, type Connection, type CoordinatorOptions } from '@paceline/exchange';
+import { RESIDUAL_LOST } from '@paceline/protocol';
+import { parseRunSpec } from '@paceline/spec';
+import { expect, test } from 'vitest';
+import { createCoordinator } from './coordinator-machine.js';
+
+const LAYOUT = { chunks: [{ index: 0, offset: 0, length: 4, section: 'trainable' }] } as never;
+
+/** Plays a round of an attempt that begins in `firstRound`, and gives the events of residuals. */
+function eventsOf(codec: object, firstRound: number, late: 'absent' | undefined = undefined): unknown[] {
+  const parsed = parseRunSpec({ codec, replicas: 2, globalBatch: 4, seed: 5 });
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  const events: unknown[] = [];
+  const journal = new Journal({ now: () => 0 });
+  const append = journal.append.bind(journal);
+  journal.append = (entry) => {
+    if (entry.kind === 'event' && entry.type === RESIDUAL_LOST) events.push(entry.data);
+    return append(entry);
+  };
+  const nothing = (): void => undefined;
+  const coordinator = createCoordinator({ spec: parsed.spec, servers: 1 } as never, LAYOUT, {
+    attempt: 2,
+    replicas: 2,
+    servers: 1,
+    firstRound,
+    evalExamples: 0,
+    journal,
+    now: () => 0,
+    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+    surroundings: {
+      publishCheckpoint: nothing,
+      collectWeights: nothing,
+      serverBack: nothing,
+      concluded: (end) => end.say(),
+      over: nothing,
+    },
+  } satisfies Omit<CoordinatorOptions, 'nonFinite' | 'twoPhase'>);
+  const peer = { isOpen: true, queuedBytes: 0, receivedBytes: 0, sendMessage: nothing, close: nothing } as unknown as Connection;
+  coordinator.serverJoined(0, peer);
+  const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
+  coordinator.memberJoined({ ...hello, id: 'w', seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' }, peer);
+  for (const replica of [0, 1])
+    coordinator.memberMessage('w', { type: 'contribution', round: firstRound, replica, examples: 2, sums: [1, 1] });
+  coordinator.serverMessage(0, { type: 'reduced', round: firstRound });
+  expect(coordinator.round).toBe(firstRound + 1);
+  const behind = { type: 'contribution', replica: 1, examples: 2, sums: [1, 1], lost: late } as const;
+  for (const round of [firstRound - 1, firstRound]) if (late && round >= 0) coordinator.memberMessage('w', { ...behind, round });
+  return events;
+}
+
+test('an attempt that begins with a checkpoint says that its bits are others, where workers get differences of parameters', () => {
+  expect(eventsOf({ parameters: 'delta-top-k' }, 3)).toEqual([{ cause: 'checkpoint', fromRound: 3, replicas: 2 }]);
+  expect(eventsOf({ parameters: 'delta-top-k' }, 0)).toEqual([]);
+  expect(eventsOf({ parameters: 'int8' }, 3)).toEqual([]);
+});
+
+test('a worker whose contribution comes when its round is committed already has lost what it says', () => {
+  const codec = { kind: 'top-k', density: 0.1, errorFeedback: true };
+  expect(eventsOf(codec, 3)).toEqual([]);
+  expect(eventsOf(codec, 3, 'absent')).toEqual([{ cause: 'checkpoint', fromRound: 3, replicas: 1 }]);
+});
