@@ -11,22 +11,23 @@ const MOST = 2 ** 31 - 1;
 /** A coordinator writes at most some 40 of each cause. */
 const MOST_EVENTS = 10_000;
 
-@ObjectType({
-  description:
-    'Residuals that a codec with error feedback, dgc or power-sgd has lost: the run does not have the bits of an undisturbed one.',
-})
+/** GraphQL and REST say the same. */
+export const LOST_RESIDUALS = {
+  itself: 'Residuals that a codec with error feedback, dgc or power-sgd has lost: the run does not have the bits of an undisturbed one.',
+  fromRound: 'The first round with other bits.',
+  replicas:
+    'How many times a replica has begun a round without what the round before had left of it, at least: a coordinator that is lost may not have told the last ones.',
+  causes:
+    'Why: `checkpoint`, an attempt began with a checkpoint that lacks them; `moved`, another worker computes the replica; `gap`, the worker has missed a round.',
+} as const;
+
+@ObjectType({ description: LOST_RESIDUALS.itself })
 export class LostResiduals {
-  @Field(() => Int, { description: 'The first round with other bits.' })
+  @Field(() => Int, { description: LOST_RESIDUALS.fromRound })
   fromRound!: number;
-  @Field(() => Int, {
-    description:
-      'How many times a replica has begun a round without what the round before had left of it, at least: a coordinator that is lost may not have told the last ones.',
-  })
+  @Field(() => Int, { description: LOST_RESIDUALS.replicas })
   replicas!: number;
-  @Field(() => [String], {
-    description:
-      'Why: `checkpoint`, an attempt began with a checkpoint that lacks them; `moved`, another worker computes the replica; `gap`, the worker has missed a round.',
-  })
+  @Field(() => [String], { description: LOST_RESIDUALS.causes })
   causes!: string[];
 }
 
