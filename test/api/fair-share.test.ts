@@ -51,7 +51,7 @@ describe('memory of servers', () => {
     const MB = (amount: number) => Math.ceil(amount / 1e6);
     await until('the reason', async () =>
       (await reason(second)).startsWith(
-        `waits for a parameter server with ${MB(bytes)} MB free: the one with the most has ${Math.floor((Math.floor(1.5 * bytes) - bytes) / 1e6)} of ${MB(1.5 * bytes)} MB beside 1 run;`,
+        `waits for a parameter server with ${MB(bytes)} MB free: the one with the most has ${Math.floor((Math.floor(1.5 * bytes) - bytes) / 1e6)} of ${MB(1.5 * bytes)} MB beside 1 run. It begins when that run ends`,
       ),
     );
     const other = fleet.beat('server', 'empty', { memoryBytes: bytes });

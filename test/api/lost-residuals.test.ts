@@ -39,6 +39,9 @@ test('lost residuals are told from the first round that they change, with the ne
   expect(await told(id)).toBeNull();
   await publish(coordinator, lost('moved', 12, 2), lost('gap', 15, 1), lost('moved', 12, 5));
   expect(await told(id)).toEqual({ fromRound: 12, replicas: 6, causes: ['moved', 'gap'] });
+  // Another coordinator takes over and counts from nothing; one says what no coordinator means.
+  await publish(coordinator, lost('moved', 18, 1), lost('theft', 3, 1), lost('moved', -1, 0));
+  expect(await told(id)).toEqual({ fromRound: 12, replicas: 7, causes: ['moved', 'gap'] });
   // The next attempt begins at round 0: what the one before has lost is in no weights.
   const database = plane.api.app.get(Database);
   await database.$transaction([

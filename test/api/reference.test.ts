@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { NestFactory } from '@nestjs/core';
 import { Args, GraphQLSchemaBuilderModule, GraphQLSchemaFactory, Query, Resolver } from '@nestjs/graphql';
 import { describeSurface, runSpecSchema, specFromSurface, specJsonSchema } from '@paceline/spec';
-import { printType } from 'graphql';
+import { buildSchema, printType, type GraphQLObjectType } from 'graphql';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { openApiDocument } from '../../apps/api/src/http/openapi.js';
@@ -91,6 +91,19 @@ describe('the OpenAPI document', () => {
     );
     expect(keyed.map(([path]) => path)).toEqual(['/api/v1/runs', '/api/v1/runs/{id}/extend']);
     expect(replayed).toEqual(keyed);
+  });
+
+  it('says of residuals that are lost what GraphQL says of them', () => {
+    const { components } = openApiDocument() as {
+      components: { schemas: { LostResiduals: { description: string; properties: Record<string, { description?: string }> } } };
+    };
+    const { description, properties } = components.schemas.LostResiduals;
+    const schema = buildSchema(readFileSync(join(import.meta.dirname, '../../docs/reference/schema.graphql'), 'utf8'));
+    const type = schema.getType('LostResiduals') as GraphQLObjectType;
+    expect(description).toBe(type.description);
+    expect(Object.entries(properties).map(([name, property]) => [name, property.description])).toEqual(
+      Object.values(type.getFields()).map((field) => [field.name, field.description]),
+    );
   });
 });
 

@@ -37,11 +37,13 @@ export function printCodec(codec: Run['codec'], line: (name: string, value: stri
   line('', clean(why, 1000));
 }
 
-/** What the codec had kept of replicas and is gone: `of 4 replicas (moved), from round 12 on the bits are not those of an undisturbed run`. */
+/** What the codec had kept of replicas and is gone: `4 residuals of replicas are lost (moved): from round 12 on the bits are not those of an undisturbed run`. */
 export function printLostResiduals(lost: Run['lostResiduals'], line: (name: string, value: string) => void): void {
   if (!lost) return;
   const { replicas, causes, fromRound } = lost;
-  line('residuals', `${replicas} lost (${clean(causes.join(', '), 100)}): not the bits of an undisturbed run from round ${fromRound} on`);
+  const what = replicas === 1 ? '1 residual of a replica is' : `${replicas} residuals of replicas are`;
+  const why = clean(causes.join(', '), 100);
+  line('residuals', `${what} lost (${why}): from round ${fromRound} on the bits are not those of an undisturbed run`);
 }
 
 /** The line of the run, and one for each worker where there are several. */

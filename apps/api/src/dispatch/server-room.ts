@@ -12,6 +12,8 @@ const EXPECTED_WITHIN_MS = 3_000;
 const READ_EVERY_MS = 1_000;
 /** Specs and models are large: what a run needs is remembered, per attempt. */
 const MAX_REMEMBERED = 10_000;
+/** Runs whose specs and models are in memory at once. */
+const PAGE = 100;
 
 @Injectable()
 export class ServerRoom {
@@ -27,7 +29,7 @@ export class ServerRoom {
   async waits(runs: readonly ObservedRun[], now = Date.now()): Promise<ReadonlyMap<string, MemoryWait> | undefined> {
     const unplaced = runs.filter((run) => isUnplaced(run, now));
     if (unplaced.length === 0) return undefined;
-    // Of a page of runs.
+    // The dispatcher asks with one page of runs after the other: the answer stands for one page.
     const of = unplaced.map(({ runId, attempt }) => keyOf(runId, attempt)).join();
     if (this.last?.of !== of || now - this.last.atMs >= READ_EVERY_MS) this.last = { of, waits: await this.read(unplaced), atMs: now };
     return this.last.waits;
@@ -64,12 +66,17 @@ export class ServerRoom {
   }
 
   private async remember(runs: readonly { readonly runId: string; readonly attempt: number }[]): Promise<void> {
-    const unknown = new Set(runs.flatMap(({ runId, attempt }) => (this.bytesOf.has(keyOf(runId, attempt)) ? [] : [runId])));
-    if (unknown.size === 0) return;
-    if (this.bytesOf.size + unknown.size > MAX_REMEMBERED) this.bytesOf.clear();
-    const where = { id: { in: [...unknown] } };
-    for (const row of await this.database.run.findMany({ where, select: { id: true, attempt: true, spec: true, model: true } }))
-      this.bytesOf.set(keyOf(row.id, row.attempt), serverPartBytes(specOf(row), row.model as unknown as ModelDescription));
+    const unknown = (): string[] => [
+      ...new Set(runs.filter((run) => !this.bytesOf.has(keyOf(run.runId, run.attempt))).map(({ runId }) => runId)),
+    ];
+    // What is forgotten and needed now is read again.
+    if (this.bytesOf.size + unknown().length > MAX_REMEMBERED) this.bytesOf.clear();
+    const ids = unknown();
+    for (let i = 0; i < ids.length; i += PAGE) {
+      const where = { id: { in: ids.slice(i, i + PAGE) } };
+      for (const row of await this.database.run.findMany({ where, select: { id: true, attempt: true, spec: true, model: true } }))
+        this.bytesOf.set(keyOf(row.id, row.attempt), serverPartBytes(specOf(row), row.model as unknown as ModelDescription));
+    }
   }
 }
 

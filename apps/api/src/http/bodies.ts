@@ -6,6 +6,7 @@ import { RUN_MOVES } from '@paceline/control-plane';
 import { z } from 'zod';
 import { FAULTS } from '../fault.js';
 import { PREDICTIONS_STATES } from '../models/predictions-states.js';
+import { LOST_RESIDUALS } from '../runs/lost-residuals.js';
 
 export type Json = Record<string, unknown>;
 
@@ -94,7 +95,15 @@ export const Result = body('Result', {
 const trafficBytes = { toServersBytes: int, toWorkersBytes: int, denseToServersBytes: int, denseToWorkersBytes: int };
 export const Traffic = body('Traffic', { ...trafficBytes, workers: z.array(z.object({ workerId: text, ...trafficBytes })) });
 
-export const LostResiduals = body('LostResiduals', { fromRound: int, replicas: int, causes: z.array(text) });
+export const LostResiduals = body(
+  'LostResiduals',
+  {
+    fromRound: int.describe(LOST_RESIDUALS.fromRound),
+    replicas: int.describe(LOST_RESIDUALS.replicas),
+    causes: z.array(text).describe(LOST_RESIDUALS.causes),
+  },
+  LOST_RESIDUALS.itself,
+);
 
 export const Codec = body('Codec', {
   kind: text,

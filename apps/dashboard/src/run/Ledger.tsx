@@ -1,6 +1,7 @@
 import type { ReactNode } from 'react';
 import { Card, Facts } from '../components/Card.js';
 import { count } from '../text/format.js';
+import { lostText } from './lost-residuals.js';
 import type { RunDetails } from './run-details.js';
 import { trafficText } from './traffic.js';
 
@@ -8,7 +9,11 @@ const FRAMES = 'Old or duplicate parts of gradients, for example when a worker j
 const CONNECTIONS = 'Counted by its first server for all runs: too early, from an older attempt, or without a valid token. None took part.';
 
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
-export function Ledger({ run: { ledger, progress, staleness, traffic, codec, lostResiduals, pickedStrategy } }: { run: RunDetails }): ReactNode {
+export function Ledger({
+  run: { ledger, progress, staleness, traffic, codec, lostResiduals, pickedStrategy },
+}: {
+  run: RunDetails;
+}): ReactNode {
   return (
     <Card title="Ledger">
       <Facts
@@ -58,13 +63,11 @@ function PickedCodec({ codec: { kind, parameters, fromRound, why } }: { codec: N
 }
 
 /** What the codec had kept of replicas and is gone. */
-function Lost({ lost: { replicas, causes, fromRound } }: { lost: NonNullable<RunDetails['lostResiduals']> }): ReactNode {
+function Lost({ lost }: { lost: NonNullable<RunDetails['lostResiduals']> }): ReactNode {
   return (
     <>
-      <span className="warn">
-        {count(replicas)} ({causes.join(', ')})
-      </span>
-      <span className="note">From round {fromRound} on the bits are not those of an undisturbed run.</span>
+      <span className="warn">{lostText(lost)}</span>
+      <span className="note">From round {lost.fromRound} on the bits are not those of an undisturbed run.</span>
     </>
   );
 }

@@ -85,9 +85,19 @@ it('says which memory a part waits for, with the numbers, while no server has it
   const needed = { serversNeeded: 2, standby: 0 };
   const memory = { neededBytes: 2.4e9, freeBytes: 9e8, memoryBytes: 4e9, runs: 3 };
   const everything = counts({ liveServers: 2, liveWorkers: 1 });
+  const advice =
+    'It begins when one of them ends or another server is connected; with more servers (strategy.servers) each part is smaller';
   expect(queuedReason(everything, needed, 1, [], { memory })).toBe(
-    'waits for a parameter server with 2400 MB free (1 of 2 are ready): the one with the most has 900 of 4000 MB beside 3 runs; it begins when one of ' +
-      'them ends, or when another server is connected, or ask for more servers (strategy.servers)',
+    `waits for a parameter server with 2400 MB free (1 of 2 is ready): the one with the most has 900 of 4000 MB beside 3 runs. ${advice}`,
+  );
+  // Standbys make no part smaller.
+  const withStandby = { serversNeeded: 4, standby: 1 };
+  const four = counts({ liveServers: 4, liveWorkers: 1 });
+  expect(queuedReason(four, withStandby, 2, [], { memory })).toBe(
+    `waits for a parameter server with 2400 MB free (2 of 4 are ready): the one with the most has 900 of 4000 MB beside 3 runs. ${advice}`,
+  );
+  expect(queuedReason(everything, needed, 0, [], { memory: { ...memory, runs: 1 } })).toContain(
+    'beside 1 run. It begins when that run ends or another server is connected; ',
   );
   // What is missing altogether is said first.
   expect(queuedReason(counts({ liveServers: 1, liveWorkers: 1 }), needed, 0, [], { memory })).toContain('only one is connected');

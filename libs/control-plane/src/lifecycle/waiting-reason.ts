@@ -101,13 +101,14 @@ export interface MemoryWait {
   readonly olderWaitsSinceMs?: number | undefined;
 }
 
-function waitsForMemory({ serversNeeded, standby }: NeededServers, claimed: number, wait: MemoryWait): string {
+/** More servers make each part smaller; standbys have parts of the same size. */
+function waitsForMemory({ serversNeeded }: NeededServers, claimed: number, wait: MemoryWait): string {
   const megabytes = (bytes: number): number => Math.ceil(bytes / 1e6);
-  const got = claimed === 0 ? '' : ` (${claimed} of ${serversNeeded} are ready)`;
+  const got = claimed === 0 ? '' : ` (${claimed} of ${serversNeeded} ${claimed === 1 ? 'is' : 'are'} ready)`;
   return (
     `waits for a parameter server with ${megabytes(wait.neededBytes)} MB free${got}: the one with the most has ` +
-    `${Math.floor(wait.freeBytes / 1e6)} of ${megabytes(wait.memoryBytes)} MB beside ${plural(wait.runs, 'run')}; it begins when one of them ends, or when another server is connected, ` +
-    `or ask for more servers (strategy.servers${standby > 0 ? ', strategy.standby' : ''})`
+    `${Math.floor(wait.freeBytes / 1e6)} of ${megabytes(wait.memoryBytes)} MB beside ${plural(wait.runs, 'run')}. ` +
+    `It begins when ${wait.runs === 1 ? 'that run ends' : 'one of them ends'} or another server is connected; with more servers (strategy.servers) each part is smaller`
   );
 }
 
