@@ -81,9 +81,9 @@ async function serve({ self, ports, path, length, topology }) {
   process.on('message', async (message) => {
     if (message === 'reduce') return process.send?.(await reduce());
     all.leave('the bench is over');
-    process.disconnect();
-    return setTimeout(() => process.exit(), 100);
+    return process.disconnect();
   });
+  process.once('disconnect', () => setTimeout(() => process.exit(), 100)); // also where the bench has failed
   process.send?.('ready');
 }
 
@@ -121,7 +121,21 @@ async function start(path) {
   };
 }
 
-const [GO, DONE] = [0, 1];
+/** The main thread sleeps while the threads work, and hears no event of theirs: what a thread fails with, it writes itself. FAILED has the length of that. */
+const [GO, DONE, FAILED] = [0, 1, 2];
+const FAILURE_BYTES = 2000;
+/** Makes DONE so large that nobody waits for more. */
+const ENOUGH = 2 ** 24;
+
+/** @param {unknown} error */
+function fail(error) {
+  const { cells, failure } = workerData;
+  const text = new TextEncoder().encode(String(error)).subarray(0, FAILURE_BYTES);
+  if (Atomics.compareExchange(cells, FAILED, 0, text.length) !== 0) return; // another thread has written
+  failure.set(text);
+  Atomics.add(cells, DONE, ENOUGH);
+  Atomics.notify(cells, DONE);
+}
 
 /** A thread: adds up its range of all vectors whenever it is told to. */
 async function addUp() {
@@ -154,9 +168,10 @@ async function startShared() {
   const bytes = members * (length * 4 + 64) + (1 << 20);
   const arena = Arena.create({ initialBytes: bytes, maximumBytes: bytes });
   const pointers = Array.from({ length: members }, () => arena.alloc(length * 4));
-  const cells = new Int32Array(new SharedArrayBuffer(8));
+  const cells = new Int32Array(new SharedArrayBuffer(12));
+  const failure = new Uint8Array(new SharedArrayBuffer(FAILURE_BYTES));
   for (const self of pointers.keys())
-    new Worker(new URL(import.meta.url), { workerData: { memory: arena.memory, pointers, length, self, cells } }).unref();
+    new Worker(new URL(import.meta.url), { workerData: { memory: arena.memory, pointers, length, self, cells, failure } }).unref();
   let round = 0;
   const measure = () => {
     for (const [i, pointer] of pointers.entries()) arena.kernels.fill(pointer, length, i + 1);
@@ -165,6 +180,8 @@ async function startShared() {
     Atomics.notify(cells, GO);
     for (let value = Atomics.load(cells, DONE); value < round * members; value = Atomics.load(cells, DONE))
       if (Atomics.wait(cells, DONE, value, DEADLINE_MS) === 'timed-out') throw new Error('the threads do not answer');
+    const failed = Atomics.load(cells, FAILED);
+    if (failed > 0) throw new Error(`a thread failed: ${new TextDecoder().decode(Uint8Array.from(failure.subarray(0, failed)))}`);
     return Promise.resolve(performance.now() - startMs);
   };
   await measure(); // it waits until the threads have started
@@ -194,7 +211,7 @@ async function gloo(python) {
   return Number(bus);
 }
 
-if (workerData) await addUp();
+if (workerData) await addUp().catch(fail);
 else if (flags.child === undefined) {
   const members = Number(flags.members);
   const busBytes = ((2 * (members - 1)) / members) * Number(flags.megabytes) * 1e6;

@@ -274,3 +274,24 @@ it.each(cases)(
   },
   DEADLINE_MS,
 );
+
+it(
+  'the all-reduce by threads ends with what a thread fails with',
+  async () => {
+    const preload =
+      "import { isMainThread } from 'node:worker_threads'; if (!isMainThread) Atomics.wait = () => { throw new Error('broken on purpose') };";
+    const child = spawn(process.execPath, [join(root, 'tools/bench.mjs'), 'allreduce', '--megabytes', '1', '--repetitions', '1'], {
+      cwd: root,
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(preload)}` },
+    });
+    const timer = setTimeout(() => child.kill(), DEADLINE_MS - 5_000);
+    let errors = '';
+    child.stderr.on('data', (piece: Buffer) => (errors += piece.toString()));
+    const [status] = (await once(child, 'close')) as [number | null];
+    clearTimeout(timer);
+    expect(status).toBe(1);
+    expect(errors).toContain('a thread failed: Error: broken on purpose');
+  },
+  DEADLINE_MS,
+);

@@ -62,7 +62,7 @@ const arenaBytes = spec.strategy.kind === 'local-update' ? ARENA_MAXIMUM_BYTES :
 const lent = init.lent && new LentVectors(layout, init.lent);
 const own = lent ? undefined : new GradientMemory(layout, gradientVectorsOf(spec, init.threads), arenaBytes);
 const gradients = lent ?? own!;
-/** Of nodes that several threads add up, this one's part. */
+/** The part of this thread in the nodes that several threads add up. */
 const ownChunks = shardChunks(layout, init.threads, init.thread);
 const isAsynchronous = spec.strategy.mode !== 'sync';
 const generations = (isAsynchronous ? [0] : [0, 1]).map(

@@ -102,7 +102,7 @@ describe('Kubernetes', () => {
 
   it('ordinals may begin elsewhere than at 0', () => {
     const { cluster, task } = resolve({ firstOrdinal: 2 })!;
-    expect([cluster.tasks('worker')[0], cluster.tasks('worker').length, task.index]).toEqual(['train-2.trainers:4600', 3, 0]);
+    expect([cluster.tasks('worker')[0], cluster.tasks('worker').length, task?.index]).toEqual(['train-2.trainers:4600', 3, 0]);
     expect(() => resolve({ firstOrdinal: 3 })).toThrow('from ordinal 3 on');
     expect(() => resolve({ firstOrdinal: -1 })).toThrow('firstOrdinal must be a whole number from 0');
   });
@@ -158,7 +158,7 @@ describe('DNS', () => {
     const answers = [[1, 2].flatMap(pair), all]; // two of four members have four addresses
     const options = { members: 4, ownAddresses: ['127.0.0.1', ...pair(2)] };
     const { cluster, task } = (await lookUp(answers, options)).resolve();
-    expect([cluster.tasks('worker'), task.index]).toEqual([[1, 2, 3, 4].map((i) => `10.0.0.${i}:4600`), 1]);
+    expect([cluster.tasks('worker'), task?.index]).toEqual([[1, 2, 3, 4].map((i) => `10.0.0.${i}:4600`), 1]);
     const sixes = [1, 2, 3, 4].map((i) => `[fd00::${i}]:4600`);
     expect((await lookUp(answers, { ...options, family: 6 })).resolve().cluster.tasks('worker')).toEqual(sixes);
     expect((await lookUp([all.filter((_, i) => i % 2 === 1)], options)).resolve().cluster.tasks('worker')).toEqual(sixes);

@@ -1,11 +1,12 @@
 /** A program that is killed goes on from its backup, and ends with the bits of one that was left alone. */
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as tf from '@tensorflow/tfjs-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { BackupAndRestore } from './backup.js';
-import { ArgumentError } from './errors.js';
+import { ArgumentError, UnsupportedError } from './errors.js';
+import { LocalUpdateStrategy } from './local-update.js';
 import { compiled, mlp } from './models.fixture.js';
 import { Programs, tfConfigs, type Running } from './programs.fixture.js';
 
@@ -97,4 +98,76 @@ it('a damaged file, and the backup of another model, are refused in words', asyn
   writeFileSync(file, bytes);
   await expect(new BackupAndRestore(place).restore(model)).rejects.toThrow(ArgumentError);
   await expect(new BackupAndRestore(place).restore(model)).rejects.toThrow('is damaged: delete it');
+});
+
+it('a strategy that keeps more than weights and optimizer state is refused', async () => {
+  for (const outer of ['nesterov', 'elastic', 'average'] as const) {
+    const strategy = new LocalUpdateStrategy({ threads: 1, replicas: 2, localSteps: 2, outer });
+    const model = strategy.distribute(compiled(mlp(), () => tf.train.adam(0.02)));
+    const restored = new BackupAndRestore(join(folder, outer)).restore(model);
+    if (outer === 'average') expect(await restored).toBe(0);
+    else {
+      await expect(restored).rejects.toThrow(UnsupportedError);
+      await expect(new BackupAndRestore(join(folder, outer)).restore(model)).rejects.toThrow("use outer: 'average'");
+    }
+    await strategy.dispose();
+  }
+});
+
+it('what a crash leaves beside the backup has one name, and the next backup takes its place', async () => {
+  const place = join(folder, 'crashed');
+  const backup = new BackupAndRestore(place);
+  await backup.restore(compiled(mlp(), () => 'sgd'));
+  mkdirSync(join(place, 'backup.paceline'), { recursive: true }); // so that the file written beside is left
+  await expect(backup.onEpochEnd(0)).rejects.toThrow();
+  expect(readdirSync(place).sort()).toEqual(['backup.paceline', 'backup.paceline.tmp']);
+  rmSync(join(place, 'backup.paceline'), { recursive: true });
+  await backup.onEpochEnd(1);
+  expect(readdirSync(place)).toEqual(['backup.paceline']);
+});
+
+const MANY = 2 ** 24 + 1; // no float32
+it('a count of steps beyond the whole numbers of a float32 comes back', async () => {
+  const place = join(folder, 'many');
+  const model = compiled(mlp(), () => tf.train.adam(0.02));
+  const backup = new BackupAndRestore(place);
+  await backup.restore(model);
+  await backup.onTrainBegin();
+  Object.assign(model.optimizer, { iterations_: MANY });
+  await backup.onEpochEnd(0);
+  const other = compiled(mlp(), () => tf.train.adam(0.02));
+  expect(await new BackupAndRestore(place).restore(other)).toBe(1);
+  expect(other.optimizer).toMatchObject({ iterations: MANY });
+});
+
+it('over two processes the second one learns every step, and that the first one has no use for its file', async () => {
+  const place = join(folder, 'many-0');
+  const source = `${example!.split('console.log')[0]!.replaceAll('MirroredStrategy', 'MultiWorkerMirroredStrategy').replace('{ replicas: 2 }', '{ replicas: 2, threads: 1, deadlineMs: 20_000 }')}
+console.log('steps', initialEpoch, model.optimizer.iterations);
+await strategy.dispose();`;
+  const together = async (): Promise<Running['ended'][]> => {
+    const env = { PACELINE_CLUSTER_SECRET: 'the secret of a test of backups' };
+    const configs = await tfConfigs(2);
+    return configs.map(
+      (TF_CONFIG, i) => programs.start(program(join(folder, `many-${i}`), undefined, source), { TF_CONFIG, ...env }).ended,
+    );
+  };
+  const alone = `${example!.split('console.log')[0]!}
+model.optimizer.iterations_ = ${MANY};
+await backup.onTrainBegin();
+await backup.onEpochEnd(2);
+await strategy.dispose();`;
+  const written = await programs.start(program(place, undefined, alone)).ended;
+  expect(written.status, written.errors).toBe(0);
+  for (const { status, output, errors } of await Promise.all(await together())) {
+    expect(status, errors).toBe(0);
+    expect(output).toContain(`steps 3 ${MANY}`);
+  }
+  const file = join(place, 'backup.paceline');
+  const bytes = readFileSync(file);
+  bytes[bytes.length - 20]! ^= 1;
+  writeFileSync(file, bytes);
+  const [first, second] = await Promise.all(await together());
+  expect(first!.errors).toContain('is damaged: delete it');
+  expect(second!.errors).toContain('ArgumentError: the first process cannot use its backup');
 });

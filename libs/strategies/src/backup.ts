@@ -10,9 +10,10 @@ import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import * as tfc from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { ArgumentError } from './errors.js';
+import { ArgumentError, UnsupportedError } from './errors.js';
+import { LocalUpdateStrategy } from './local-update.js';
 import { PerReplica } from './replicas/per-replica.js';
-import { localOf, strategyOf } from './strategy.js';
+import { localOf, strategyOf, type Strategy } from './strategy.js';
 
 export interface BackupOptions {
   /** Keeps the backup of a training that has ended; otherwise it is deleted then, as Keras does, and the next one begins anew. */
@@ -21,6 +22,8 @@ export interface BackupOptions {
 
 const FILE = 'backup.paceline';
 const CRC_BYTES = 4;
+/** A float32 has every whole number below. */
+const FLOAT_EXACT = 2 ** 24;
 
 interface Kept {
   readonly name: string;
@@ -29,6 +32,8 @@ interface Kept {
 interface Head {
   /** Where fit begins. */
   readonly epoch: number;
+  /** Of the optimizer: as float32, like the other numbers, it would not be exact. */
+  readonly steps: number;
   readonly weights: readonly Kept[];
   readonly optimizer: readonly Kept[];
 }
@@ -58,34 +63,32 @@ export class BackupAndRestore extends tfl.Callback {
    * Gives a compiled model what the backup has, if there is one. Over several processes all call it: the first one reads its file, and the others, which may
    * have none, learn the epoch from it.
    * @returns the `initialEpoch` for fit
-   * @throws ArgumentError for the backup of another model, and for a file that is damaged
+   * @throws ArgumentError for the backup of another model, and for a file that is damaged; in every process, whoever has the file
+   * @throws UnsupportedError for a strategy that keeps more than weights and optimizer state
    */
   async restore(model: tfl.LayersModel): Promise<number> {
     if (!(model.optimizer as tfc.Optimizer | undefined))
       throw new ArgumentError('restore takes a model that is compiled: its optimizer has a state');
-    this.user = model;
-    let epoch = 0;
-    if (this.isFirst()) {
-      const backup = await this.read();
-      if (backup) await apply(backup, model, this.file);
-      epoch = backup?.epoch ?? 0;
-    }
     const strategy = strategyOf(model);
-    const local = strategy && localOf(strategy);
-    if (!local || local.processes === 1) return epoch;
-    const tell = (value: number): number => {
-      const isHere = (replica: number): boolean => replica === 0 && local.process === 0;
-      const own = Array.from({ length: local.to - local.from }, (_, replica) => (isHere(replica) ? value : 0));
-      const sum = strategy.reduce('sum', new PerReplica(own)) as tfc.Tensor;
-      const [all] = sum.dataSync();
-      sum.dispose();
-      return all!;
-    };
-    const told = tell(epoch);
-    const steps = tell((model.optimizer as unknown as { iterations: number }).iterations);
+    if (strategy) refuseMore(strategy);
+    this.user = model;
+    const optimizer = model.optimizer as unknown as { readonly iterations: number; iterations_: number };
+    let epoch = 0;
+    let failed: { readonly error: unknown } | undefined;
+    if (this.isFirst())
+      try {
+        const backup = await this.read();
+        if (backup) await apply(backup, model, this.file);
+        epoch = backup?.epoch ?? 0;
+      } catch (error) {
+        failed = { error }; // the others wait for a word
+      }
+    const told = strategy ? toldByFirst(strategy, failed ? undefined : { epoch, steps: optimizer.iterations }) : { epoch, steps: 0 };
+    if (failed) throw failed.error;
+    if (!told) throw new ArgumentError('the first process cannot use its backup, and its own error says why: nothing was restored');
     // Weights and slots are taken over from the first process with the first step; of which step it is, all have to know before.
-    if (local.process > 0 && told > 0) (model.optimizer as unknown as { iterations_: number }).iterations_ = steps;
-    return told;
+    if (!this.isFirst() && told.epoch > 0) optimizer.iterations_ = told.steps;
+    return told.epoch;
   }
 
   override async onTrainBegin(): Promise<void> {
@@ -102,7 +105,8 @@ export class BackupAndRestore extends tfl.Callback {
     const weights = model.weights.map(({ originalName: name }, i) => ({ name, tensor: tensors[i]! }));
     if (!this.isFirst()) return;
     const keptOf = ({ name, tensor }: { readonly name: string; readonly tensor: tfc.Tensor }): Kept => ({ name, shape: tensor.shape });
-    const head: Head = { epoch: epoch + 1, weights: weights.map(keptOf), optimizer: optimizer.map(keptOf) };
+    const { iterations: steps } = model.optimizer as unknown as { readonly iterations: number };
+    const head: Head = { epoch: epoch + 1, steps, weights: weights.map(keptOf), optimizer: optimizer.map(keptOf) };
     const values = [...weights, ...optimizer].map(({ tensor }) => Float32Array.from(tensor.dataSync<'float32'>()));
     await this.write(head, values);
   }
@@ -122,7 +126,7 @@ export class BackupAndRestore extends tfl.Callback {
     const content = Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), ...bytes]);
     const sum = Buffer.alloc(CRC_BYTES);
     sum.writeUInt32LE(crc32(content));
-    const beside = `${this.file}.${process.pid}.tmp`;
+    const beside = `${this.file}.tmp`; // one name: what a crash leaves is overwritten by the next backup
     const file = await open(beside, 'w');
     try {
       await file.writeFile(Buffer.concat([content, sum]));
@@ -157,7 +161,7 @@ export class BackupAndRestore extends tfl.Callback {
   }
 }
 
-async function apply({ weights, optimizer, values }: Backup, model: tfl.LayersModel, file: string): Promise<void> {
+async function apply({ weights, optimizer, steps, values }: Backup, model: tfl.LayersModel, file: string): Promise<void> {
   const shapes = (all: readonly { readonly shape: readonly (number | null)[] }[]): string => JSON.stringify(all.map(({ shape }) => shape));
   if (shapes(weights) !== shapes(model.weights))
     throw new ArgumentError(
@@ -166,4 +170,47 @@ async function apply({ weights, optimizer, values }: Backup, model: tfl.LayersMo
   const tensors = [...weights, ...optimizer].map(({ shape }, i) => tfc.tensor(values[i]!, [...shape], 'float32'));
   model.setWeights(tensors.slice(0, weights.length));
   await model.optimizer.setWeights(optimizer.map(({ name }, i) => ({ name, tensor: tensors[weights.length + i]! })));
+  (model.optimizer as unknown as { iterations_: number }).iterations_ = steps;
 }
+
+const KEPT_BY_OUTER: ReadonlyMap<string, string> = new Map([
+  ['nesterov', 'an outer velocity'],
+  ['elastic', 'a copy of the parameters for each replica'],
+]);
+
+/** @throws UnsupportedError */
+function refuseMore(strategy: Strategy): void {
+  if (!(strategy instanceof LocalUpdateStrategy)) return;
+  const { strategy: run } = strategy.toRun();
+  const { outerOptimizer = '' } = run as { readonly outerOptimizer?: string };
+  const kept = KEPT_BY_OUTER.get(outerOptimizer);
+  if (kept !== undefined)
+    throw new UnsupportedError(
+      `BackupAndRestore of a LocalUpdateStrategy with outer: '${outerOptimizer}'`,
+      `the strategy keeps ${kept}, which a backup does not have, so that a training would go on differently: use outer: 'average', or save the model and begin anew with its weights`,
+    );
+}
+
+interface Told {
+  readonly epoch: number;
+  readonly steps: number;
+}
+
+/** All processes call it. @param own of the first process; undefined where it failed @returns what the first process has */
+function toldByFirst(strategy: Strategy, own: Told | undefined): Told | undefined {
+  const { process, processes, from, to } = localOf(strategy);
+  if (processes === 1) return own;
+  const parts = own ? [0, ...partsOf(own.epoch), ...partsOf(own.steps)] : [1, 0, 0, 0, 0];
+  // The sum of what the first replica says, and of zeros.
+  const said = Array.from({ length: to - from }, (_, replica) =>
+    process === 0 && replica === 0 ? Float32Array.from(parts) : new Float32Array(parts.length),
+  );
+  const sum = strategy.reduce('sum', new PerReplica(said)) as tfc.Tensor;
+  const [failed, ...all] = sum.dataSync();
+  sum.dispose();
+  const [epochHigh, epochLow, stepsHigh, stepsLow] = all as [number, number, number, number];
+  return failed === 0 ? { epoch: epochHigh * FLOAT_EXACT + epochLow, steps: stepsHigh * FLOAT_EXACT + stepsLow } : undefined;
+}
+
+/** Two numbers, each exact as float32. */
+const partsOf = (value: number): [high: number, low: number] => [Math.floor(value / FLOAT_EXACT), value % FLOAT_EXACT];

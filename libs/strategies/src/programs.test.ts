@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LocalUpdateStrategy } from './local-update.js';
 import { Programs } from './programs.fixture.js';
-import { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 
 let programs: Programs;
 beforeAll(() => void (programs = new Programs()));
@@ -77,23 +76,15 @@ const counts = () => ({
   threads: readdirSync('/proc/self/task').length,
 });`;
 
-it('strategies of one process say what they are as runs of the service', async () => {
+it('LocalUpdateStrategy says what it is as a run of the service', async () => {
   const local = (options = {}) => new LocalUpdateStrategy({ threads: 1, replicas: 4, localSteps: 5, ...options });
   const strategies = [
-    new OneDeviceStrategy(),
-    new MirroredStrategy({ threads: 1 }),
-    new MirroredStrategy({ threads: 1, replicas: 6 }),
-    new CentralStorageStrategy({ threads: 1, replicas: 3 }),
     local(),
     local({ outer: 'nesterov', outerLearningRate: 0.5, outerMomentum: 0.8 }),
     local({ outer: 'elastic', movingRate: 0.2 }),
   ];
   const run = { kind: 'local-update', localSteps: 5, innerState: 'keep' };
   expect(strategies.map((strategy) => strategy.toRun())).toEqual([
-    { strategy: { kind: 'parameter-server' }, replicas: 1 },
-    { strategy: { kind: 'multi-worker-mirrored', workers: 1 }, replicas: 1 },
-    { strategy: { kind: 'multi-worker-mirrored', workers: 2 }, replicas: 6 },
-    { strategy: { kind: 'parameter-server', servers: 1 }, replicas: 3 },
     { strategy: { ...run, outerOptimizer: 'sgd' }, replicas: 4 },
     { strategy: { ...run, outerOptimizer: 'nesterov', outerLearningRate: 0.5, outerMomentum: 0.8 }, replicas: 4 },
     { strategy: { ...run, outerOptimizer: 'elastic', movingRate: 0.2 }, replicas: 4 },

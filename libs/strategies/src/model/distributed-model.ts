@@ -35,7 +35,7 @@ const HINGES: ReadonlySet<string> = new Set(['hinge', 'squaredHinge']);
 
 /** Places among the arguments of `fitLoop` after the data. */
 const [BATCH_SIZE, CALLBACKS, SHUFFLE, INITIAL_EPOCH] = [1, 4, 7, 9];
-/** Of tf.js. */
+/** tf.js takes it where none is given. */
 const BATCH_SIZE_DEFAULT = 32;
 
 /** Inputs, targets, and the class weights of each target where there are some. */

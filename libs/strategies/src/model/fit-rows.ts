@@ -21,7 +21,7 @@ export class FitRows {
     return this.order.slice(from, from + size);
   }
 
-  /** The place and size of the batch after the one that begins there; of the epoch. */
+  /** In the epoch, the place and size of the batch that follows the one at `from`. @returns undefined after the last one */
   after(from: number): { readonly from: number; readonly size: number } | undefined {
     const next = from + this.batchSize;
     return next < this.order.length ? { from: next, size: Math.min(this.batchSize, this.order.length - next) } : undefined;
