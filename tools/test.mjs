@@ -16,7 +16,7 @@ const root = join(import.meta.dirname, '..');
 const reports = mkdtempSync(join(tmpdir(), 'paceline-test-'));
 const environment = { ...process.env, PATH: join(root, 'node_modules', '.bin') + delimiter + process.env.PATH };
 const GRACE_MS = 8000;
-/** Of a part's output, kept to be shown again when it fails without saying which test did. */
+/** The end of a part's output, kept to be shown again when the part fails without saying which test did. */
 const OUTPUT_END_CHARACTERS = 8000;
 
 /** Process groups that are running, by the pid of their first process. */

@@ -80,7 +80,7 @@ function threadConflicts({ kind, threads: wanted = 1 }: Extract<StrategySpec, { 
   return conflicts;
 }
 
-/** Of a run that one worker holds. */
+/** Conflicts of a run that one worker holds. */
 function aloneConflicts({ kind, standby: standbys }: Extract<StrategySpec, { kind: 'mirrored' | 'one-device' }>): Conflict[] {
   if (standbys === 0) return [];
   return [['strategy.standby', `does not go with ${kind}: the run is on one worker, and a standby would be on another; set it to 0`]];

@@ -27,7 +27,7 @@ export class ServerRoom {
   async waits(runs: readonly ObservedRun[], now = Date.now()): Promise<ReadonlyMap<string, MemoryWait> | undefined> {
     const unplaced = runs.filter((run) => isUnplaced(run, now));
     if (unplaced.length === 0) return undefined;
-    // Of a page of runs.
+    // The key names all runs of the page, so another page is read anew.
     const of = unplaced.map(({ runId, attempt }) => keyOf(runId, attempt)).join();
     if (this.last?.of !== of || now - this.last.atMs >= READ_EVERY_MS) this.last = { of, waits: await this.read(unplaced), atMs: now };
     return this.last.waits;

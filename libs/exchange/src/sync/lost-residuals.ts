@@ -26,7 +26,7 @@ interface Count {
 }
 
 export class LostResiduals {
-  /** Of the present round, by replica. */
+  /** Losses of the present round, by replica. */
   private readonly present = new Map<number, Loss>();
   private readonly counts = new Map<ResidualLossCause, Count>();
 
