@@ -208,7 +208,7 @@ async function runPart(part, { alone, flags }) {
 }
 
 /**
- * On a shared machine that stands still for seconds a deadline may pass by itself: what failed there is run once more, alone.
+ * On a shared machine that stands still for seconds a deadline may pass by itself: the files that failed there run once more, alone. The first error stays in the log.
  * @param {{ part: Part, outcome: Outcome }} failed
  * @param {readonly string[]} flags
  */
