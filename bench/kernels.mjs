@@ -25,7 +25,7 @@ const { values: flags } = parseArgs({
 const BAR = 0.7;
 /** Share of the speed in the cache: memory adds next to nothing. */
 const BAR_CACHED = 0.85;
-/** Of the copy: codecs that read or write every element. */
+/** Share of the speed of the copy, for codecs that read or write every element. */
 const BAR_CODECS = 0.5;
 const DENSE_CODECS = new Set(['toHalf', 'fromHalf', 'toBfloat', 'fromBfloat', 'quantize', 'dequantize', 'toSigns', 'fromSigns']);
 const BAR_TOP_K = 1.5;

@@ -29,7 +29,7 @@ const model = flags.model === 'cnn' ? 'cnn' : 'mlp';
 const WARM_UP_ROUNDS = 20;
 const rounds = WARM_UP_ROUNDS + Number(flags.rounds);
 const DEADLINE_MS = 300_000;
-/** Of a second, in /proc. */
+/** /proc counts processor time in hundredths of a second. */
 const TICK_MS = 10;
 
 /** @typedef {{ strategy: NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, workers: number, threads: number }} Row */

@@ -6,7 +6,8 @@
  * validation every `--every` rounds; with local updates as often in steps. Then the same run goes that far over the link, without validations. `seconds`
  * is the time from its first round to the commit of its last one, the median of `--repetitions`; `timesFaster` compares it with dense. Megabytes are
  * those on the sockets of all workers, both ways, headers and control messages included. `ofBest` is the time beside that of the fastest row.
- * With `--check` it exits with 1 unless the fastest is `8` times as fast as dense, and auto within 1.2 of it. `--only` picks rows by what they are called.
+ * With `--check` it exits with 1 unless the fastest is 8 times as fast as dense, and the row `auto` within 1.2 of it; a row that did not reach the target is not
+ * judged by its time: dense and auto have to reach it. `--only` picks rows by what they are called.
  */
 import { parseArgs } from 'node:util';
 import { DataPlane } from '@paceline/testkit';
@@ -160,16 +161,22 @@ try {
 } finally {
   await plane.stop();
 }
-const dense = rows.find(({ what }) => what === 'dense')?.seconds ?? NaN;
-const best = Math.min(...rows.filter(({ isReached }) => isReached).map(({ seconds }) => seconds));
-const compared = rows.map((row) => Object.assign(row, { timesFaster: rounded(dense / row.seconds), ofBest: rounded(row.seconds / best) }));
+const reached = rows.filter(({ isReached }) => isReached);
+/** The seconds of a row that reached the target; NaN, which meets no bar, where it did not. @param {string} name */
+const secondsOf = (name) => reached.find(({ what }) => what === name)?.seconds ?? NaN;
+const [dense, auto] = [secondsOf('dense'), secondsOf('auto')];
+const best = Math.min(...reached.map(({ seconds }) => seconds));
+const compared = rows.map((row) =>
+  Object.assign(row, row.isReached ? { timesFaster: rounded(dense / row.seconds), ofBest: rounded(row.seconds / best) } : {}),
+);
 if (flags.json) console.log(JSON.stringify({ bench: 'time-to-accuracy', rows: compared }));
 else console.table(compared);
 if (flags.check) {
-  const auto = Math.min(...compared.filter(({ what }) => what.endsWith('auto')).map(({ ofBest }) => ofBest));
-  const isMet = dense / best >= BAR.timesFaster && auto <= BAR.ofBest;
+  for (const [name, seconds] of Object.entries({ dense, auto }))
+    if (Number.isNaN(seconds)) console.error(`the row ${name} was left out or did not reach ${target} %: its bar is missed`);
   console.error(
-    `the fastest is ${rounded(dense / best)} times as fast as dense (bar ${BAR.timesFaster}), auto takes ${auto} of its time (bar ${BAR.ofBest})`,
+    `the fastest is ${rounded(dense / best)} times as fast as dense (bar ${BAR.timesFaster}), auto takes ${rounded(auto / best)} of its time (bar ${BAR.ofBest})`,
   );
+  const isMet = dense / best >= BAR.timesFaster && auto / best <= BAR.ofBest;
   if (!isMet) process.exitCode = 1;
 }

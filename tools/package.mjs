@@ -21,7 +21,7 @@ const APPS = ['api', 'cli', 'ps', 'worker'];
  * @type {Record<string, string>}
  */
 const PEERS = { '@tensorflow/tfjs-core': '~4.22.0', '@tensorflow/tfjs-layers': '~4.22.0' };
-/** Of what is built: no tests, no maps to sources that the package does not have, no state of the compiler. */
+/** Files that are built and left out: tests, maps to sources that the package does not have, no state of the compiler. */
 const LEFT_OUT = /\.(?:test|fixture)\.|\.map$|\.tsbuildinfo$|\/testing\//;
 
 /** @param {string} path @returns {Record<string, any>} */

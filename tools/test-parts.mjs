@@ -213,7 +213,7 @@ export function filesToRunAgain(report, root) {
 }
 
 /**
- * The sum of a part in which some files were run again: their first results do not count.
+ * The sum of a part in which some files were run again. Their second results count; `failureLines` has told the first errors already.
  * @param {Report | undefined} first
  * @param {Count} second of the files that were run again
  * @param {boolean} isWhole all files were

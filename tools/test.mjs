@@ -16,7 +16,7 @@ const root = join(import.meta.dirname, '..');
 const reports = mkdtempSync(join(tmpdir(), 'paceline-test-'));
 const environment = { ...process.env, PATH: join(root, 'node_modules', '.bin') + delimiter + process.env.PATH };
 const GRACE_MS = 8000;
-/** Of a part's output, kept to be shown again when it fails without saying which test did. */
+/** The end of a part's output, kept to be shown again when the part fails without saying which test did. */
 const OUTPUT_END_CHARACTERS = 8000;
 
 /** Process groups that are running, by the pid of their first process. */
@@ -208,7 +208,7 @@ async function runPart(part, { alone, flags }) {
 }
 
 /**
- * On a shared machine that stands still for seconds a deadline may pass by itself: what failed there is run once more, alone.
+ * On a shared machine that stands still for seconds a deadline may pass by itself: the files that failed there run once more, alone. The first error stays in the log.
  * @param {{ part: Part, outcome: Outcome }} failed
  * @param {readonly string[]} flags
  */

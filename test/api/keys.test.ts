@@ -1,4 +1,4 @@
-/** Who may come in, and how much of it: keys, what is stored of them, and what happens to those who guess or ask for too much. */
+/** Tests who may come in, and how much they may ask for: keys, what is stored of them, and what happens to those who guess or ask for too much. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createClient, GRAPHQL_TRANSPORT_WS_PROTOCOL } from 'graphql-ws';

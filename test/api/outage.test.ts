@@ -129,7 +129,7 @@ describe('PostgreSQL is away', () => {
     await cancelled(await createRun(plane.admin, { name: 'after' }));
     await coordinator.finish();
     await until('SUCCEEDED', async () => (await statusOf(runId)) === 'SUCCEEDED');
-    // Who subscribed before the outage saw all of it, once, and the end.
+    // The subscriber from before the outage saw all of it, once, and the end.
     await followed;
     await subscriber.dispose();
     const { events } = await ledgerOf(runId);

@@ -79,7 +79,7 @@ const RESEND_AFTER_MS = 3_000;
 type Beat = ReturnType<ScriptedFleet['beat']>;
 interface ClaimOptions {
   readonly port?: number;
-  /** Of the servers, by index. */
+  /** Storage of the servers, by index. */
   readonly storage?: readonly string[];
 }
 

@@ -163,7 +163,7 @@ export async function until<T>(
     const found = await look();
     if (found) return found;
     if (performance.now() > end) throw new Error(`waited ${deadlineMs} ms for: ${what}`);
-    // Who looks takes the processor from what is waited for: a fifth of the time at most.
+    // A look takes the processor from what is waited for: a fifth of the time at most.
     const pauseMs = Math.min(1_000, Math.max(40, 4 * (performance.now() - from)));
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }

@@ -306,7 +306,7 @@ test('whatever comes in whatever order, both have the same rows', async () => {
   }
 });
 
-/** Of the present attempt or another, of what is there or is not. */
+/** A step of the present attempt or of another, on rows that are there or are not. */
 async function anyStep(script: ContractScript, random: Random): Promise<void> {
   const { run, places, attempts } = await script.run.rows();
   const attempt = random.chance(0.85) ? run.attempt : run.attempt - random.pick([1, -1]);

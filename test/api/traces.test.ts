@@ -1,4 +1,4 @@
-/** Who may record a trace and how much of one is kept, on a real Redis; the processes of the run are the test's. */
+/** Tests who may record a trace and how much of one is kept, on a real Redis; the processes of the run are the test's. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';

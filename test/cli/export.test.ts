@@ -11,7 +11,7 @@ import { createHome, until, type Home } from './command-line.js';
 
 const STOCK = join(import.meta.dirname, '../../libs/models/src/stock-tfjs.fixture.mjs');
 
-/** Of the evaluation split; `evaluate` below measures all of it. */
+/** Rows of the evaluation split that are predicted; `evaluate` below measures all of it. */
 const ROWS = 500;
 
 let home: Home;

@@ -244,7 +244,7 @@ interface Progress {
   readonly progress: { readonly round: number };
 }
 const progressOf = (id: string) => until('the api to answer', () => json<Progress>('run', id).catch(() => undefined), 60_000);
-/** Of the run that goes on through all that follows. */
+/** The id of the run that goes on through all that follows. */
 let lasting = '';
 
 describe('supervision', () => {

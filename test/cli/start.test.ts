@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 const ROOT = join(import.meta.dirname, '../..');
 const PROGRAM = join(ROOT, 'apps/cli/bin/paceline.mjs');
 /**
- * Of a processor, where a bare `node -e 0` takes 64 ms (measured, with the import that measures): `--version` took 116 ms there, `runs` 133. A slower
+ * Processor time, where a bare `node -e 0` takes 64 ms (measured, with the import that measures): `--version` took 116 ms there, `runs` 133. A slower
  * machine has as much more as its bare Node takes. One that loads the schema of the run spec took 370 ms.
  */
 const CPU_BOUND_MS = 150;

@@ -69,7 +69,8 @@ test('a trace of a run that trains has a track for every thread; spans nest, and
       const rounds = spansOf(trace.traceEvents, pid, roundsTid);
       expect(rounds.length).toBeGreaterThanOrEqual(ROUNDS);
       // A round in which the thread had no processor between two spans has a hole; a span that is missing makes one in every round.
-      expect(Math.max(...rounds.map(({ from, to }) => covered(spans, from, to)))).toBeGreaterThan(0.9);
+      const shares = rounds.map(({ from, to }) => covered(spans, from, to));
+      expect(shares.filter((share) => share > 0.9).length, `covered: ${shares}`).toBeGreaterThanOrEqual(rounds.length / 2);
     }
     const names = new Set(trace.traceEvents.map(({ name }) => name));
     for (const name of ['send', 'receive', 'add', 'update', 'publish', 'commit']) expect(names).toContain(name);

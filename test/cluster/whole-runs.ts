@@ -168,7 +168,7 @@ export async function expectShared(stack: Stack, spec: RunSpecInput, workers: nu
   await untilStatus(stack, first.id, ['CANCELLED'], 10_000);
 }
 
-/** SIGTERM: exit code 0, which one that is past its time and killed has not, and no process of it is left. */
+/** SIGTERM: it ends in time with exit code 0, and no process of it is left. One that does not end in time is killed, and `Stack.end` throws. */
 export async function expectPoliteEnd(stack: Stack, member: TestProcess): Promise<void> {
   const pid = member.child.pid!;
   const children = childrenOf(pid);

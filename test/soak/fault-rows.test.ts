@@ -89,7 +89,7 @@ test('17: 1 → 4 → 2 → 3 workers during a run: the weights of a fixed fleet
   const input = spec(240, { strategy: { kind: 'parameter-server', servers: 2 } });
   const fixed = await plane.finished(await plane.train(input));
   const run = await plane.train(input);
-  // Who computes is slowed down, who is still starting is not; who has left a seat is too, or it would stay stopped.
+  // A worker that computes is slowed down, one that is still starting is not; one that has left a seat is too, or it would stay stopped.
   const isSeated = ({ ready }: TestProcess): boolean => run.state?.seats.some(({ workerId }) => workerId === ready.id) ?? false;
   const slowed = new Set<number>();
   const slow = pace(() => {

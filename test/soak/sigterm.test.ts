@@ -32,10 +32,10 @@ const server = (): TestProcess => plane.servers[0]!;
 
 interface Phase {
   readonly name: string;
-  /** Who is at work: the signal to the worker alone is sent where it is that one. */
+  /** The process that is at work: the signal to the worker alone is sent where it is that one. */
   readonly busy: 'nobody' | 'worker' | 'server';
   readonly checkpoint?: CheckpointInput;
-  /** Who computes is slowed down until the moment is there. */
+  /** Workers that compute are slowed down until the moment is there. */
   readonly isSlow?: boolean;
   lead?(run: RunView, slow: Pace | undefined): Promise<void>;
   isThere(run: RunView): boolean;

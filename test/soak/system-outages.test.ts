@@ -11,7 +11,7 @@ import { expectComplete, expectUndisturbed, lossOf, ofRounds, reference, runOf, 
 
 const LONG = ofRounds(500);
 const SHORT = ofRounds(20);
-/** Of a core, per worker: about 5 rounds a second. */
+/** Share of a core for each worker: about 5 rounds a second. */
 const SHARE = 0.05;
 /** At both ends of an outage, when the fault is still being made or mended. */
 const MARGIN_MS = 1_000;

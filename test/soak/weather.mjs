@@ -5,7 +5,7 @@
 const STEPS_OF_DAY = 144;
 const STEPS_OF_YEAR = 365.25 * STEPS_OF_DAY;
 const ROWS = Number(process.env.WEATHER_ROWS ?? 16_000);
-/** Of a disturbance over ten minutes: nothing is left of it after a day. */
+/** The share of a disturbance that is left after ten minutes: nothing is left after a day. */
 const PERSISTENCE = 0.95;
 /** The first row is of April, so that what comes last has been seen on the way up to summer. */
 const FIRST_DAY = 100;

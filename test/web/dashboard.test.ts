@@ -239,7 +239,7 @@ describe('with a cluster that trains', () => {
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
     await page.locator('.connection[data-state=live]').waitFor();
-    // Who computes which: both workers have a seat, and all four replicas are held.
+    // The table says who computes which: both workers have a seat, and all four replicas are held.
     await expect.poll(() => card('Workers').locator('tbody tr').count(), { timeout: WAIT_MS }).toBe(2);
     const replicas = async () =>
       (await card('Workers').locator('tbody td:nth-child(3)').allTextContents())

@@ -15,7 +15,7 @@ const isRunning = ({ child }: TestProcess): boolean => child.exitCode === null &
 export interface WebStack {
   readonly url: string;
   readonly redisUrl: string;
-  /** Of the team `web`. */
+  /** The key of the team `web`. */
   readonly key: string;
   readonly client: PacelineClient;
   readonly api: () => TestProcess;

@@ -1,5 +1,5 @@
 /**
- * Who may import whom, and why: the one table that lint (eslint.config.mjs), tools/tidy and docs/ARCHITECTURE.md read.
+ * The imports that are allowed, and why: the one table that lint (eslint.config.mjs), tools/tidy and docs/ARCHITECTURE.md read.
  * `mayImport` names our own packages; `mayNotUse` names packages from the registry (regular expressions on the import path).
  * Every reason ends up in the lint message, so it is written for the person who has just been refused.
  */

@@ -46,7 +46,7 @@ export async function startSession(
 ): Promise<RunSession> {
   const { workerId, transport, identity, log } = options;
   const link = linkOfRun(job.spec) ?? options.link;
-  // Whose certificate whoever holds the shards shows.
+  // Whoever holds the shards shows a certificate of this role.
   const peer = shardHosts(job.spec.strategy) === 'workers' ? 'worker' : 'server';
   const tls = identity && { identity, peers: [peer] as const };
   const layout = createLayout(job.model);

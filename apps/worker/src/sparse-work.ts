@@ -37,7 +37,7 @@ type Run = (round: number, replicas: readonly number[]) => void;
 
 export class SparseWork {
   private readonly line: Turn[] = [];
-  /** Of the step in progress, by replica. */
+  /** The ids of the step in progress, by replica. */
   private ids = new Map<number, Ids>();
 
   constructor(private readonly options: SparseOptions) {}

@@ -17,7 +17,7 @@ import type { GradientMemory, LentVectors, Vector } from './gradient-memory.js';
 
 export interface ThreadNodesOptions {
   readonly threads: number;
-  /** Of the run. */
+  /** Number of replicas in the run. */
   readonly replicas: number;
   readonly memory: Pick<GradientMemory, 'alloc' | 'free'>;
   post(thread: number, message: ToCompute): void;

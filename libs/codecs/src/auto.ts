@@ -30,13 +30,13 @@ export const AUTO_CODECS = [
   { kind: 'int4', parameters: 'int8' },
 ] as const satisfies readonly AutoCodec[];
 
-/** Of the round, and at least so many milliseconds: a codec that saves less than those before it is not worth its error. */
+/** A codec has to save this share of the round, and so many milliseconds: one that saves less is not worth its error. */
 const LEAST_SHARE = 0.15;
 const LEAST_MS = 3;
 /** From here on the wait is work of processes, as on Unix sockets, and none is picked. A gigabit each way is 250 MB/s at most. */
 const FAST_BYTES_PER_SECOND = 260e6;
 
-/** Of a run: the slowest step, the shortest wait, which is that of the worker that was waited for. */
+/** What a run has measured: the slowest step, and the shortest wait, which is that of the worker that was waited for. */
 export interface MeasuredRounds {
   readonly stepMs: number;
   readonly waitMs: number;

@@ -3,7 +3,7 @@ import type { Arena } from '@paceline/kernels';
 
 /** What a replica keeps from one round to the next for its encoding, `warmFloats` of them, in the memory of the chunk. */
 export interface WarmStart {
-  /** Of the round before; undefined: nothing is kept. */
+  /** Where what the round before has left lies; undefined: nothing is kept. */
   readonly before: number | undefined;
   /** Where what this round leaves is written. */
   readonly after: number;

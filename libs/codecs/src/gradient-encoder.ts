@@ -131,7 +131,7 @@ export class GradientEncoder {
     return { pointer, codecs, offsets: this.offsets, lengths, lost: residual?.lost };
   }
 
-  /** Of the trainable elements, where something is bounded by their norm; otherwise 0. */
+  /** The sum over the trainable elements where something is bounded by their norm; otherwise 0. */
   sumOfSquares(gradient: number): number {
     return this.velocity && this.spec.clipNorm !== undefined ? this.arena.kernels.sumOfSquares(gradient, this.trainable) : 0;
   }

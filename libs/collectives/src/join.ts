@@ -17,7 +17,7 @@ export interface Transport {
 
 export interface JoinOptions {
   readonly self: number;
-  /** Of all members, for people. */
+  /** The names of all members, for people. */
   readonly names: readonly string[];
   /** UUID of what all members must have in common. */
   readonly group: string;
@@ -123,7 +123,7 @@ class Joining {
     );
   }
 
-  /** Of who dials: hello with a nonce, the other's proof, the own proof. */
+  /** The side that dials: it sends hello with a nonce, gets the other's proof, and sends its own. */
   private introduce(connection: Connection, to: number, again: (why: string) => void): void {
     const { self, group, secret, names } = this.options;
     const dialNonce = newNonce();
@@ -152,7 +152,7 @@ class Joining {
     connection.sendMessage({ ...hello, seat: self, incarnation: 0, fingerprint: '', layout: '' }, NUMBERS);
   }
 
-  /** Of who listens: the other's hello, the own proof, the other's proof. */
+  /** The side that listens: it gets the other's hello, sends its own proof, and gets the other's. */
   accept(connection: Connection): void {
     const { self, secret, names, clock } = this.options;
     let from: number | undefined;

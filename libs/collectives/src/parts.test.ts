@@ -1,4 +1,4 @@
-/** Who has which replicas. */
+/** The replicas of each member. */
 import { expect, it } from 'vitest';
 import { replicasOf } from './parts.js';
 

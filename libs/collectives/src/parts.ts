@@ -1,5 +1,5 @@
 /**
- * Who owns what: pure. A vector of `length` float32 is cut into one range per owner (they differ by one element at most), and each
+ * The owners of the parts of a vector; pure. A vector of `length` float32 is cut into one range per owner (they differ by one element at most), and each
  * range into pieces that are sent as frames. The sum of a range comes to be at its owner (routes.ts says on which way).
  */
 import { maximalNodes, type Node } from '@paceline/learning';

@@ -10,9 +10,9 @@ import { keepsOrder, type Topology } from './routes.js';
 
 export interface Timing {
   readonly topology: Topology;
-  /** Of the vector. */
+  /** Bytes of the vector. */
   readonly bytes: number;
-  /** Of the slowest member, the least of the repetitions. */
+  /** The time of the slowest member, the least of the repetitions. */
   readonly durationMs: number;
 }
 

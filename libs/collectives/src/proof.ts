@@ -1,5 +1,5 @@
 /**
- * Who may join: members share a secret, and each end of a connection proves to the other that it knows it, without sending it. Each end makes up
+ * The proof that a process may join: members share a secret, and each end of a connection proves to the other that it knows it, without sending it. Each end makes up
  * a nonce, so a proof that was recorded is worth nothing on another connection; it names both ends, so nobody can be made to prove for somebody else.
  */
 import { createHash, createHmac, timingSafeEqual, randomBytes } from 'node:crypto';

@@ -17,7 +17,7 @@ export class Spread implements Operation {
     members: number,
     private readonly self: number,
     parts: readonly Part[],
-    /** Who gets the parts of this member. Default: all others, beginning behind it. */
+    /** The members that get the parts of this one. Default: all others, beginning behind it. */
     private readonly receivers: readonly number[] = Array.from({ length: members - 1 }, (_, i) => (self + 1 + i) % members),
   ) {
     this.pieces = parts.flatMap(({ member, values }) =>

@@ -1,5 +1,5 @@
 /**
- * Who leads a shard that has a standby: one compare-and-set decides between a primary that asks to drop its standby and a standby that
+ * The arbiter says who leads a shard that has a standby: one compare-and-set decides between a primary that asks to drop its standby and a standby that
  * asks to be promoted. Pure; the api runs it under the lock of the run's row and writes the answer to the control hash, the tests and
  * the simulator run it in memory.
  *

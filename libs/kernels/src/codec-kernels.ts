@@ -22,7 +22,7 @@ export interface CodecKernels {
   fromLevels(src: number, dst: number, n: number): void;
   /** Bits of the k-th largest magnitude, 1 ≤ k ≤ n; NaN is the largest. 16 KiB at `scratch` are overwritten. */
   kthMagnitude(src: number, n: number, k: number, scratch: number): number;
-  /** Of the last `kthMagnitude`: how many elements with just that magnitude are among the k. */
+  /** How many elements with just the magnitude of the last `kthMagnitude` are among the k. */
   equalWanted(): number;
   /** Elements whose magnitude has at least these bits. */
   countFrom(src: number, n: number, bits: number): number;

@@ -252,7 +252,7 @@ export function isQuantized(bytes: Uint8Array, n: number, bits: number): boolean
   const blocks = Math.ceil(n / CODEC_BLOCK);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const mask = (1 << bits) - 1;
-  // Of a larger step the largest number would be infinite.
+  // A larger step would make the largest number infinite.
   const largest = f32(3.4028234663852886e38 / (2 ** (bits - 1) - 1));
   const isStep = (x: number): boolean => isMagnitude(x) && (x <= largest || !Number.isFinite(x));
   const padded = Math.ceil((n * bits) / 128) * (128 / bits);

@@ -13,7 +13,7 @@ export interface RecordedProgram {
   readonly weights: readonly { readonly path: string; readonly shape: readonly number[]; readonly initial: Float32Array }[];
   /** Rows that the steps take, one after the other; after the last one they begin again. */
   readonly rows: { readonly count: number; readonly inputs: Float32Array; readonly targets: Float32Array };
-  /** Of a target that is a class; undefined where it is values. */
+  /** Number of classes where the target is one; undefined where it is values. */
   readonly classes: number | undefined;
   readonly loss: { readonly name: string; readonly fromLogits: boolean };
   readonly optimizer: RunSpec['optimizer'];

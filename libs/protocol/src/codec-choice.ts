@@ -16,7 +16,7 @@ export const paceSchema = z.strictObject({
   stepMs: positive,
   /** From there to the parameters of the next round. */
   waitMs: positive,
-  /** Of the quickest answer to HELLO or to a heartbeat. */
+  /** The time of the quickest answer to HELLO or to a heartbeat. */
   latencyMs: positive,
   /** Vectors that it has sent in a round, and replicas that it has computed. */
   nodes: u32,

@@ -51,7 +51,7 @@ const course = z.string().max(MAX_COURSE_CHARACTERS);
 /** Modes async and ssp: the batch of replica `replica` in round `round` of the schedule. */
 const item = { round: u32, replica: z.int().min(0).max(65_535) };
 
-/** Of a request or an answer: a body as JSON, and the bytes of each part. */
+/** The content of a request or an answer: a body as JSON, and the bytes of each part. */
 const contentFields = { body: z.string().max(500_000), parts: z.array(count).max(4096) };
 
 export const membersSchema = z

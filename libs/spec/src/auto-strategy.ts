@@ -15,14 +15,14 @@ import type { StrategySpec } from './strategy.js';
 
 type AutoStrategy = Extract<StrategySpec, { kind: 'auto' }>;
 
-/** Who is connected. */
+/** The servers and workers that are connected. */
 export interface PresentFleet {
   readonly liveServers: number;
   /** Workers that take shards. */
   readonly shardWorkers: number;
 }
 
-/** Of the first rounds: the slowest step, and the shortest wait for the next parameters, which is that of the worker that was waited for. */
+/** What the first rounds have measured: the slowest step, and the shortest wait for the next parameters, which is that of the worker that was waited for. */
 export interface MeasuredExchange {
   readonly stepMs: number;
   readonly waitMs: number;

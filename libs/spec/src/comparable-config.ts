@@ -39,7 +39,7 @@ export const COMPARABLE_FIELDS = [
   'engine',
 ] as const satisfies readonly (keyof RunSpec)[];
 
-/** Of any kind of strategy. */
+/** A field of any kind of strategy. */
 type FieldOf<Strategy> = Strategy extends object ? keyof Strategy : never;
 
 export const COMPARABLE_STRATEGY_FIELDS = [

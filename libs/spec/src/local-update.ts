@@ -10,7 +10,7 @@ interface Distributed {
   readonly strategy: StrategySpec;
 }
 
-/** Of the way to the mean of the replicas, what the servers go in a round of elastic averaging where nothing is said (Zhang et al. 2015, beta). */
+/** The part of the way to the mean of the replicas that the servers go in a round of elastic averaging by default (Zhang et al. 2015, beta). */
 const ELASTIC_SHARE = 0.9;
 
 interface Clipping {

@@ -81,7 +81,7 @@ function threadConflicts({ kind, threads: wanted = 1 }: Extract<StrategySpec, { 
   return conflicts;
 }
 
-/** Of a run that one worker holds. */
+/** Conflicts of a run that one worker holds. */
 function aloneConflicts(
   { kind, standby: standbys }: Extract<StrategySpec, { kind: 'mirrored' | 'one-device' }>,
   { codec }: Conflicting,

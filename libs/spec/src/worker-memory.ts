@@ -99,7 +99,7 @@ function threadVectors(replicas: number, threads: number): number {
   return Math.min(replicas, threads * Math.min(most, 2 * Math.floor(Math.log2(most)) + 1));
 }
 
-/** Of a worker that has all replicas. @param elements parameters and state */
+/** Memory of a worker that has all replicas. @param elements parameters and state */
 export const workerBytes = (spec: Distribution, elements: number): number =>
   FLOAT_BYTES * elements * (generationsOf(spec.strategy) + ENGINE_VECTORS * mostThreads(spec) + gradientVectors(spec));
 

@@ -91,7 +91,7 @@ describe('a header is refused', () => {
 });
 
 test('a header of a megabyte of open strings or names is refused in time that grows with its length', () => {
-  // Of the processor, the least of three: the machine may be busy.
+  // Processor time, the least of three, because the machine may be busy.
   const spentMs = (header: string): number =>
     Math.min(
       ...[1, 2, 3].map(() => {

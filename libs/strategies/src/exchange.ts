@@ -45,7 +45,7 @@ export interface HostBatch {
 export interface StepResult {
   /** Mean over the examples of these rows, with the regularizers. */
   readonly loss: number;
-  /** Of the batch: all, or those of this process where replicas train alone. */
+  /** The rows of the batch: all, or those of this process where replicas train alone. */
   readonly rows: { readonly from: number; readonly to: number };
   /** What was filled in. */
   readonly targets: readonly Float32Array[];

@@ -15,9 +15,9 @@ export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerS
    * arXiv:1412.6651). `average` by default.
    */
   readonly outer?: 'average' | 'nesterov' | 'elastic';
-  /** Of the outer step; 0.7 by default. */
+  /** Learning rate of the outer step; 0.7 by default. */
   readonly outerLearningRate?: number;
-  /** Of the outer step; 0.9 by default. */
+  /** Momentum of the outer step; 0.9 by default. */
   readonly outerMomentum?: number;
   /** Of elastic averaging: the part of the way that a copy and the common parameters go towards each other; at most 1 / replicas, and 0.9 / replicas by default. */
   readonly movingRate?: number;

@@ -23,7 +23,7 @@ import { countsOf, LONGEST_MS, THREADS_MAX, type ThreadStrategyOptions } from '.
 import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exchange.js';
 
 export interface MultiWorkerOptions extends ThreadStrategyOptions {
-  /** Who takes part, and which of them this process is; from the environment variable TF_CONFIG by default. */
+  /** Says who takes part, and which of them this process is; from the environment variable TF_CONFIG by default. */
   readonly cluster?: ClusterResolver;
   /** What all processes know, and nobody else: who shows it may join. From the environment variable PACELINE_CLUSTER_SECRET by default. */
   readonly secret?: string;

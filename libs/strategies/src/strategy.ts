@@ -197,7 +197,7 @@ export abstract class Strategy {
     if (faults.length > 0) throw faults[0];
   }
 
-  /** Whose values are combined, and how those of other processes come, if there are any. */
+  /** The replicas whose values are combined, and how those of other processes come, if there are any. */
   private combined(): { readonly replicas: number; readonly share: Share | undefined } {
     this.check();
     const { replicas, isShared } = this.exchange;

@@ -36,9 +36,9 @@ if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
 const JOB = { spec: parsed.spec, servers: 1 } as unknown as PlacementJob;
 const LAYOUT = { totalLength: FLOATS } as Layout;
 
-/** Of a server: one update, and one answer to a message. */
+/** What a server takes for one update, and for one answer to a message. */
 const [UPDATE_MS, ANSWER_MS] = [0.5, 0.1];
-/** Of a worker that tries a codec, between two looks at the clock. */
+/** What a worker that tries a codec takes between two looks at the clock. */
 const TRIED_MS = 0.05;
 
 /** Time passes where it is said to: by `spend`, and to the next timer of a link when the sockets have nothing more to hand over. */

@@ -1,20 +1,21 @@
 /** Worker and parameter-server processes of a test: started from the build, ended by pid whatever happens. */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
-import { createWriteStream } from 'node:fs';
+import { createWriteStream, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { endProcess, waitForReady, type ReadyInfo } from '@paceline/runtime';
 import { patient } from './patience.js';
 
 const APPS = new URL('../../../apps/', import.meta.url);
 const READY_DEADLINE_MS = patient(60_000);
+/** Longer than any process takes for what it still has in hand when it is told to end. */
+const END_DEADLINE_MS = patient(20_000);
 
 export interface TestProcess {
   readonly app: 'api' | 'ps' | 'worker';
   readonly child: ChildProcess;
   readonly ready: ReadyInfo;
   readonly logFile: string;
-  /** Ends it with a signal and waits until it is gone. */
+  /** Ends it with a signal and waits until it is gone. @throws Error when it had to be killed because the signal did not end it in time */
   kill(signal: NodeJS.Signals): Promise<void>;
 }
 
@@ -41,15 +42,23 @@ export async function startProcess(app: TestProcess['app'], env: Readonly<Record
       child,
       ready,
       logFile,
-      async kill(signal) {
-        if (child.exitCode !== null || child.signalCode !== null) return;
-        const gone = once(child, 'exit');
-        child.kill(signal);
-        await gone;
-      },
+      kill: (signal) => endInTime({ app, child, logFile }, signal),
     };
   } catch (error) {
     await endProcess(child, { deadlineMs: 0 });
     throw error;
   }
+}
+
+/** @throws Error with the end of its log when the signal did not end it in time: it is killed then */
+export async function endInTime(
+  { app, child, logFile }: Pick<TestProcess, 'child' | 'logFile'> & { readonly app: string },
+  signal: NodeJS.Signals,
+  deadlineMs = END_DEADLINE_MS,
+): Promise<void> {
+  if (await endProcess(child, { signal, deadlineMs })) return;
+  const log = readFileSync(logFile, 'utf8').slice(-2_000);
+  throw new Error(
+    `${app} (process ${child.pid}) did not end within ${deadlineMs} ms of ${signal} and was killed; its log ends with:\n${log}`,
+  );
 }

@@ -6,12 +6,6 @@ import { keepsRest, sendsDeltas, type RunSpec } from '@paceline/spec';
 import type { Database } from '../database/database.js';
 import { readLineage } from './stored-lineage.js';
 
-<<<<<<< HEAD
-@ObjectType({
-  description:
-    'Residuals that a codec with error feedback, dgc or power-sgd has lost, or what workers had of parameters that are sent as differences: the run does not have the bits of an undisturbed one.',
-})
-=======
 /** The largest Int of GraphQL. */
 const MOST = 2 ** 31 - 1;
 /** A coordinator writes at most some 40 of each cause. */
@@ -19,27 +13,20 @@ const MOST_EVENTS = 10_000;
 
 /** GraphQL and REST say the same. */
 export const LOST_RESIDUALS = {
-  itself: 'Residuals that a codec with error feedback, dgc or power-sgd has lost: the run does not have the bits of an undisturbed one.',
+  itself:
+    'Residuals that a codec with error feedback, dgc or power-sgd has lost, or what workers had of parameters that are sent as differences: the run does not have the bits of an undisturbed one.',
   fromRound: 'The first round with other bits.',
   replicas:
-    'How many times a replica has begun a round without what the round before had left of it, at least: a coordinator that is lost may not have told the last ones.',
+    'How many times a replica has begun a round without what the round before had left of it, at least: a coordinator that is lost may not have told the last ones. All replicas, where it was of the parameters.',
   causes:
     'Why: `checkpoint`, an attempt began with a checkpoint that lacks them; `moved`, another worker computes the replica; `gap`, the worker has missed a round.',
 } as const;
 
 @ObjectType({ description: LOST_RESIDUALS.itself })
->>>>>>> n1/main
 export class LostResiduals {
   @Field(() => Int, { description: LOST_RESIDUALS.fromRound })
   fromRound!: number;
-<<<<<<< HEAD
-  @Field(() => Int, {
-    description:
-      'How many replicas have begun a round without what the round before had left of them, at least; all of them where it was of the parameters.',
-  })
-=======
   @Field(() => Int, { description: LOST_RESIDUALS.replicas })
->>>>>>> n1/main
   replicas!: number;
   @Field(() => [String], { description: LOST_RESIDUALS.causes })
   causes!: string[];
@@ -58,10 +45,7 @@ export async function lostResidualsOf(
       where: { runId: run.id, type: RESIDUAL_LOST },
       orderBy: { seq: 'asc' },
       select: { attempt: true, data: true },
-<<<<<<< HEAD
-=======
       take: MOST_EVENTS,
->>>>>>> n1/main
     }),
   ]);
   return lossesAlong(lineage, events);

@@ -68,7 +68,7 @@ export const HEADINGS: readonly (readonly [heading: string, fields: readonly str
   ['Checkpoints:', ['checkpoint']],
 ];
 
-/** Of a field of the run spec. */
+/** The heading of the help under which a field of the run spec stands. */
 export const headingOf = (path: string): string | undefined => HEADINGS.find(([, fields]) => fields.includes(path.split('.')[0]!))?.[0];
 
 const grouped = (option: Option, heading: string | undefined): Option => (heading === undefined ? option : option.helpGroup(heading));

@@ -37,7 +37,7 @@ export interface TrainOptions {
 
 export interface TrainedRun {
   readonly run: Run;
-  /** Of the evaluation split. */
+  /** The loss over the evaluation split. */
   readonly loss: number | undefined;
 }
 

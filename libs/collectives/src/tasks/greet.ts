@@ -11,7 +11,7 @@ import { isProof, newNonce, proofOf, type Handshake } from '../proof.js';
 
 export interface Identity {
   readonly self: number;
-  /** Of all tasks, for people. */
+  /** The names of all tasks, for people. */
   readonly names: readonly string[];
   /** UUID of what all tasks must have in common. */
   readonly group: string;
@@ -27,7 +27,7 @@ export interface Arrival {
 const OTHER_CLUSTER = 'it has another cluster: give every process the same lists of workers and parameter servers';
 
 /**
- * Of who has dialled.
+ * The greeting of the side that has dialled.
  * @throws ClusterError when the other one refuses this task for good
  * @throws Error when the connection has ended: dial again
  */
@@ -64,7 +64,7 @@ export function introduce(connection: Connection, to: number, identity: Identity
 }
 
 /**
- * Of who listens.
+ * The greeting of the side that listens.
  * @param isFree whether a task may come now
  * @param arrived hears of each task that has proved itself
  */

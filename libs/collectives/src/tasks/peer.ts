@@ -44,7 +44,7 @@ export const GONE = 'GONE';
 
 export interface PeerOptions {
   readonly link: Link;
-  /** Of the other task, for people. */
+  /** The name of the other task, for people. */
   readonly name: string;
   readonly clock: Clock;
   readonly handler: Handler;

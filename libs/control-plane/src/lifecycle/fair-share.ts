@@ -1,5 +1,5 @@
 /**
- * Who is placed next: the places of all parameter servers (and, for runs whose workers hold the shards, all workers, one place each) are shared by teams, not by runs. Only runs that have a place are sent to the
+ * The run that is placed next: the places of all parameter servers (and, for runs whose workers hold the shards, all workers, one place each) are shared by teams, not by runs. Only runs that have a place are sent to the
  * placement queue; all others wait in PostgreSQL, where their order can change.
  *
  *     waiting runs ─ the team that holds fewest places, then the oldest run ─> offered, as long as places are free

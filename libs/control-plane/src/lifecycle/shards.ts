@@ -1,5 +1,5 @@
 /**
- * Who leads the shards of an attempt, read from its places. A place keeps the role that it was made for; the arbiter only takes
+ * The servers that lead the shards of an attempt, read from its places. A place keeps the role that it was made for; the arbiter only takes
  * places away and gives a standby that it promotes its term:
  *
  *     primary, standby ── standby dropped ──> primary

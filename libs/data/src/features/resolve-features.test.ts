@@ -259,7 +259,7 @@ describe('lists of any length are resolved in little time', () => {
     ],
   ])('%s', (_, features, issues) => {
     const of = featuresSchema.parse(features);
-    // Of the processor: the machine may be busy.
+    // Processor time, because the machine may be busy.
     const before = process.cpuUsage();
     const result = resolveFeatures(manifest(wide, 'species'), of);
     expect(process.cpuUsage(before).user / 1e6).toBeLessThan(2);

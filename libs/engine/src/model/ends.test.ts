@@ -92,7 +92,7 @@ describe('a model with two inputs and two outputs', () => {
     for (const { path, offset, length } of plain.layout.variables)
       for (let i = offset; i < offset + length; i++)
         expect(with3!.out[i]).toBeCloseTo((path.startsWith('kind') ? 3 : 1) * without!.out[i]!, 5);
-    // Of the six examples the third is of class 2: as if the others had no loss there.
+    // The third of the six examples is of class 2: as if the others had no loss there.
     const third = batch();
     const alone = stepOf(
       plain,

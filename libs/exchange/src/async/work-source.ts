@@ -1,5 +1,5 @@
 /**
- * Who may compute which work item next. Pure: it knows what was issued and what is done, and neither members nor connections.
+ * Says which work item a worker may compute next. Pure: it knows what was issued and what is done, and neither members nor connections.
  *
  *   async   free work items: in order of their numbers, to whoever asks
  *   ssp     clocked work items: replica r's clock is the first round of which its work item is not done; (k, r) goes to the holder of

@@ -1,5 +1,5 @@
 /**
- * Who takes part: workers come, fall silent, go away, come back, are lost, leave. What a change means for
+ * The workers that take part: they come, fall silent, go away, come back, are lost, leave. What a change means for
  * replicas or work items is the plan's (work-plan.ts).
  *
  *   joined ── socket closes ──> away ── comes back within `awayMs` ──> back

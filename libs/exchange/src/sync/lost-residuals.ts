@@ -34,7 +34,7 @@ interface Newest {
 }
 
 export class LostResiduals {
-  /** Of the present round, by replica. */
+  /** Losses of the present round, by replica. */
   private readonly present = new Map<number, Loss>();
   private newest: Newest | undefined;
   /** Replicas whose loss in that round is counted. */

@@ -26,7 +26,7 @@ interface LinkRequests {
   payload: Uint8Array | undefined;
 }
 
-/** Of the shard, as it is now. */
+/** What the requests need of the shard, as it is now. */
 interface Surroundings {
   numbers(): FrameNumbers;
   round(): number;

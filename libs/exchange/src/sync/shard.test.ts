@@ -58,7 +58,7 @@ test('a chunk beyond the window is refused, and members hear of a new base as ch
     [0, 2],
     [0, 3],
   ]);
-  // Of the next round the first window is taken already.
+  // The first window of the next round is taken already.
   member.push({ chunk: 0, replica: 0, round: 1 });
   shard.onCommit({ round: 0, view: 1, term: 1 });
   expect(member.heard.at(-1)).toEqual({ type: 'credit', round: 1, base: 1 });

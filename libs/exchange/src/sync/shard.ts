@@ -345,7 +345,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
       if (streams) connection.sendMessage({ type: 'credit', round, base }, this.numbers());
   }
 
-  /** Who is in the view now, and sent something before it was. */
+  /** Asks members of the present view that sent something before they were in it. */
   private askForDropped(): void {
     for (const [{ id, connection }, { dropped }] of this.links) {
       if (dropped.size === 0 || !this.isMember(id)) continue;

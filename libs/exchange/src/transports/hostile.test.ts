@@ -180,7 +180,7 @@ describe.each([
       }
       expect(listener.pendingCount).toBe(2);
       vi.advanceTimersByTime(500);
-      // Who does not end by itself is ended after the linger.
+      // A peer that does not end by itself is ended after the linger.
       const linger = setInterval(() => vi.advanceTimersByTime(10), 10);
       expect(await refused).toEqual(['HELLO_EXPECTED', 'HELLO_EXPECTED']);
       await expect.poll(() => listener.pendingCount).toBe(0);

@@ -69,7 +69,7 @@ interface Due {
 /** A stream over another one, whose consumer it is. */
 export class LinkedStream implements ByteStream, ByteConsumer {
   private inner!: ByteStream;
-  /** Of the present write. */
+  /** What is left of the present write. */
   private slices: Uint8Array[] = [];
   private done: (() => void) | undefined;
   private isTaking = false;

@@ -35,7 +35,7 @@ export interface ListenOptions extends ConnectionOptions {
   readonly maxConnections?: number;
   /** Uniform in [0, 1): which pending connection goes when there are too many. */
   readonly random?: () => number;
-  /** Who was not let in for TLS, or would not have this side: `by` says which. */
+  /** Called for a peer that was refused over TLS, or that refused this side: `by` says which. */
   onTlsRefused?(remote: string, error: ProtocolError, by: 'this side' | 'the peer'): void;
 }
 

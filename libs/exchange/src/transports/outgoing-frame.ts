@@ -16,7 +16,7 @@ export interface OutgoingFrame {
   /** Header, and for control messages the payload too. */
   readonly head: Uint8Array;
   readonly payload: Uint8Array | null;
-  /** Of a chunk with a checksum: it is written to `head`, with the checksum, when the frame is handed to the stream. */
+  /** The header of a chunk with a checksum: it is written to `head`, with the checksum, when the frame is handed to the stream. */
   readonly header?: FrameHeader | undefined;
   /** Means the same whatever was lost before it. */
   readonly standsAlone: boolean;

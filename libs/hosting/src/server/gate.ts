@@ -1,5 +1,5 @@
 /**
- * Who may speak to this server (docs/protocol.md §4.2). The transport has already insisted on a HELLO; here its token is checked
+ * The gate decides who may speak to this server (docs/protocol.md §4.2). The transport has already insisted on a HELLO; here its token is checked
  * (`TokenVerifier`, then run, role, attempt, and whether it was said on this connection) before anything of a run is touched.
  */
 import { type Connection } from '@paceline/exchange';

@@ -36,7 +36,7 @@ interface Timers {
   every(ms: number, act: () => void): () => void;
 }
 
-/** Of the job that waits first, no more than `shouldYield` looks at. */
+/** Step tasks that are offered. `peek` shows of the first one no more than `shouldYield` looks at. */
 export interface SeatQueue extends Pick<JobQueue<StepTaskJob>, 'take' | 'close'> {
   peek(): Promise<Pick<StepTaskJob, 'runId' | 'heldSeats'> | undefined>;
 }

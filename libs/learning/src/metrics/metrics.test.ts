@@ -62,7 +62,7 @@ describe('the metric', () => {
     ['f1Score', {}, 0.8],
     ['recall', { threshold: 0.32 }, 2 / 3],
     ['precision', { threshold: 0.32 }, 2 / 4],
-    // Of the 9 pairs 7 are in order.
+    // 7 of the 9 pairs are in order.
     ['auc', {}, 7 / 9],
     ['auc', { thresholds: 1000 }, 7 / 9],
   ])('%s %j of yes or no', (name, options, value) => {

@@ -25,7 +25,7 @@ export interface CertificatesOptions {
 }
 
 export interface StackCertificates {
-  /** Of the certificate that ends first. */
+  /** The end of the certificate that ends first. */
   readonly endsAtMs: number;
   /** Those that were made now. */
   readonly made: readonly CertifiedRole[];

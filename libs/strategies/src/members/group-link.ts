@@ -32,7 +32,7 @@ export interface ModelCommunication {
   readonly topology: Topology;
   /** Whether the bits of sums depend on the number of replicas alone, and not on how many processes hold them. */
   readonly keepsOrder: boolean;
-  /** Of the parameters and the state of layers. */
+  /** Bytes of the parameters and the state of layers. */
   readonly bytes: number;
   /** Memory of this process for slots of the optimizer. */
   readonly slotBytes: number;

@@ -53,7 +53,7 @@ interface Opened {
   readonly nodes: readonly Float32Array[];
   readonly result: Float32Array;
   readonly parameters: Float32Array;
-  /** Of the optimizer: of all parameters, or of this process's part. */
+  /** Slots of the optimizer, for all parameters or for this process's part. */
   readonly slots: readonly Float32Array[];
   readonly header: Float64Array;
   readonly losses: Float64Array;

@@ -27,7 +27,7 @@ export interface GroupInit {
   readonly port: MessagePort;
 }
 
-/** Of the group thread's own cells: answers so far, and whether it has ended. */
+/** The group thread's own cells: answers so far, and whether it has ended. */
 export const [ANSWERED, GROUP_ENDED] = [0, 1];
 export const GROUP_CELLS = 2;
 

@@ -7,9 +7,9 @@ import type { Column } from './batch-columns.js';
 import type { TfModel } from './tf-model.js';
 
 export interface Measured {
-  /** Of the batch, those that were measured. */
+  /** The rows of the batch that were measured. */
   readonly rows: { readonly from: number; readonly to: number };
-  /** Of the whole batch. */
+  /** The targets and weights of the whole batch. */
   readonly columns: readonly { readonly target: Column; readonly weights: Column | undefined }[];
   /** Values of the targets and of the outputs, of the measured rows. */
   readonly targets: readonly Float32Array[];

@@ -7,9 +7,9 @@ import { isReduceOp, mapLeaves, PerReplica, type ReduceOp, type ReplicaArray } f
 /** Gives values of the replicas of this process to all processes, and gets those of all. */
 export type Share = (what: string, values: readonly ReplicaArray[]) => readonly ReplicaArray[];
 
-/** Whose values are combined. */
+/** The replicas whose values are combined. */
 interface Combined {
-  /** Of all processes. */
+  /** Number of replicas in all processes. */
   readonly replicas: number;
   /** With other processes. */
   readonly share: Share | undefined;

@@ -41,7 +41,7 @@ export type ToFunctions =
   | { readonly kind: 'done'; readonly id: number }
   | { readonly kind: 'refused'; readonly id: number; readonly code: string; readonly message: string };
 
-/** Of the function thread: the end of the call, or what its function asks the servers for meanwhile. */
+/** Messages of the function thread: the end of the call, or what its function asks the servers for meanwhile. */
 export type FromFunctions =
   | { readonly kind: 'result'; readonly value: Encoded }
   | { readonly kind: 'failed'; readonly code: string; readonly message: string }

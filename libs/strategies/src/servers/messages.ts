@@ -101,7 +101,7 @@ export interface StepFailure {
 }
 
 export interface Stepped {
-  /** Of the replicas of the worker: the sums over their examples. */
+  /** For each replica of the worker the sum over its examples. */
   readonly losses: readonly number[];
   readonly failures: readonly StepFailure[];
 }

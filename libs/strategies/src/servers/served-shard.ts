@@ -28,7 +28,7 @@ export interface Commit {
   readonly round: number;
   /** Examples of the batch. */
   readonly count: number;
-  /** Of the optimizer, from 1. */
+  /** Step of the optimizer, from 1. */
   readonly step: number;
   readonly rate: number;
 }

@@ -19,7 +19,7 @@ import type { MeetingMemory, Met, Share } from './protocol.js';
 /** What a replica is at. */
 export const [ENDED, FAILED_POINT, SUM, MEAN] = [0, 1, 2, 3];
 const TOO_LARGE = 4;
-/** Of a point, int32: what it is, the length of its values, and a digest of their form. */
+/** Fields of a point, int32: what it is, the length of its values, and a digest of their form. */
 const FIELDS = 3;
 /** After the points of the replicas: what the processes have decided, and for how many meetings. */
 export const [DECISION, DECIDED] = [0, 1];

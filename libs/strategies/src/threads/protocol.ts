@@ -76,7 +76,7 @@ export interface LocalMemory {
   readonly parameters: readonly number[];
   /** For each replica one vector of the trainable section for each slot. */
   readonly slots: readonly (readonly number[])[];
-  /** Of the outer step. */
+  /** Where the velocity of the outer step lies. */
   readonly velocity: number;
 }
 
@@ -159,7 +159,7 @@ export type FromThread =
   | {
       readonly kind: 'ok';
       readonly description?: ModelDescription;
-      /** Of a call, for each replica of the thread. */
+      /** The results of a call, for each replica of the thread. */
       readonly results?: readonly Encoded[];
     }
   | {

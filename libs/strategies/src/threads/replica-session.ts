@@ -70,7 +70,7 @@ export class ReplicaSession {
   /** What it updates. */
   private updates: { readonly chunk: Range; readonly trained: readonly Range[]; readonly isState: boolean }[] = [];
   private loaded = -1;
-  /** Of the parameters of the present step: the main thread may write that of the next one already. */
+  /** The version of the parameters of the present step: the main thread may write that of the next one already. */
   private version = -1;
   /** Replicas of this thread, in order. */
   readonly replicas: readonly number[];

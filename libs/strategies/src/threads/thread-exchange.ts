@@ -113,7 +113,7 @@ class ThreadTrainer implements Trainer {
   private readonly buffers: ({ readonly capacity: number; readonly buffers: BatchBuffers } | undefined)[] = [];
   /** The set of the batch that was prepared last. */
   private set = FIRST_SET;
-  /** Of the last step that was started. */
+  /** Number of the last step that was started. */
   private lastStep = 0;
   readonly prepare: Trainer['prepare'];
 

@@ -36,7 +36,7 @@ export class ThreadPool {
   private commands = 0;
   /** Steps of one model that were started and not yet waited for: at most two. */
   private readonly running = new Set<() => FromThread[]>();
-  /** Whose steps they are. */
+  /** The model whose steps they are. */
   private runs = -1;
   private state: 'open' | 'broken' | 'disposed' = 'open';
   private cause: Error | undefined;

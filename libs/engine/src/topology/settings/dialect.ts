@@ -1,5 +1,5 @@
 /**
- * Who wrote a topology, and what its words mean to tf.js. Keras 3 has names of its own for some settings, another function under the name
+ * The program that wrote a topology, and what its words mean to tf.js. Keras 3 has names of its own for some settings, another function under the name
  * hard_sigmoid, and other defaults for what a config leaves out (its own exporter leaves nothing out).
  */
 import { camelCase, fieldsOf, layersOf, type ModelTopology } from '@paceline/spec';

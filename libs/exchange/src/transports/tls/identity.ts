@@ -1,5 +1,5 @@
 /**
- * Who this process is on the data plane under TLS: its certificate with its key, and the CA whose certificates it takes from others.
+ * The identity of this process on the data plane under TLS: its certificate with its key, and the CA whose certificates it takes from others.
  *
  * A certificate names a stack and a role, not a host, because the addresses of servers and workers change: the one URI among its alternative
  * names is `paceline://STACK/ROLE`. Each end takes only certificates of its own stack, in a role that may be at the other end.
@@ -62,7 +62,7 @@ export class TlsIdentity {
     this.#take(files, nowMs);
   }
 
-  /** Of a process of this role. @throws TlsFilesError */
+  /** The identity of a process of this role. @throws TlsFilesError */
   static of(role: TlsRole, files: TlsFiles): TlsIdentity {
     const identity = new TlsIdentity(files);
     if (identity.name.role === role) return identity;

@@ -1,4 +1,4 @@
-/** Who was refused for TLS, for the log: a line at once, and then at most one in ten seconds with what came in between, however many knock. */
+/** Logs who was refused over TLS: a line at once, and then at most one in ten seconds with what came in between, however many knock. */
 import type { ProtocolError } from '@paceline/protocol';
 
 const QUIET_MS = 10_000;

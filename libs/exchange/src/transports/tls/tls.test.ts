@@ -82,7 +82,7 @@ class Door {
     return this.refusals[0]!;
   }
 
-  /** Of the first chunk that comes. */
+  /** The flags of the first chunk that comes. */
   async flags(): Promise<number> {
     while (this.headers.length === 0) await new Promise<void>((resolve) => (this.changed = resolve));
     return this.headers[0]!.flags;

@@ -48,7 +48,7 @@ export function checkBounds(part: BoundedPart, { checks, run, network }: Bounded
   const { replicas } = run.shape;
   const owned = memory.chunks.length;
   const bytes = memory.arena.bytesInUse;
-  // Of the longest chunk: most are of 64 bytes.
+  // The block of the longest chunk: most chunks have 64 bytes.
   const block = blockBytes(Math.max(...run.layout.chunks.map(({ length }) => length)));
   // Two generations, and the best; slots, gradients; one generation and copies of slots while a checkpoint is written; what a standby has not taken yet.
   const best = run.shape.validation?.restoreBest ? 1 : 0;

@@ -139,7 +139,7 @@ export class Invariants {
     for (const { id, process, nodesInUse } of cluster.workers)
       if (ended && process.isAlive) cluster.checks.expect(nodesInUse === 0, 'I10', () => `${id} kept ${nodesInUse} gradients`);
     for (const part of cluster.hosted) {
-      // Who still waits for an arbiter holds back what was fetched of it.
+      // A shard that still waits for an arbiter holds back what was fetched of it.
       part.run.place.replication?.end();
       part.shard.end();
       const leaked = part.memory.release();

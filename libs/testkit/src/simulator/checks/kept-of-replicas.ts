@@ -225,7 +225,7 @@ export class KeptOfReplicas {
     return { values: made, bytes, warm };
   }
 
-  /** Of what is not finite nothing is kept. */
+  /** Nothing is kept of what is not finite. */
   private keep({ rest, velocity }: Left, whole: Float32Array, decoded: Float32Array, from: number, to: number, isEncoded: boolean): void {
     for (let i = from; i < to; i++) {
       rest[i] = isEncoded ? Math.fround(whole[i]! - decoded[i - from]!) : 0;

@@ -1,4 +1,4 @@
-/** Who leads a shard that has a standby, over rows in memory: what apps/api/src/dispatch/shard-leads.ts writes and tells, on decisions of libs/control-plane. */
+/** Says which server leads a shard that has a standby, over rows in memory: what apps/api/src/dispatch/shard-leads.ts writes and tells, on decisions of libs/control-plane. */
 import { leadAnswer, settledLead, type LeadAnswer, type Report, type SettledLead } from '@paceline/control-plane';
 import type { StoredRun } from './stored-run.js';
 

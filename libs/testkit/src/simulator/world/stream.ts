@@ -38,7 +38,7 @@ export class SimStream implements ByteStream {
   private readonly travelling: { piece: Piece; arriveMs: number }[] = [];
   private travelEvent: ScheduledEvent | undefined;
   private leaving: { parts: readonly Uint8Array[]; bytes: number; done: () => void } | undefined;
-  /** Of the write that is under way some bytes have left. */
+  /** Some bytes of the write that is under way have left. */
   private isTrickling = false;
   private readonly inbox: Piece[] = [];
   private inboxBytes = 0;
