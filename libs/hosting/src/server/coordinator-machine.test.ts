@@ -44,7 +44,7 @@ function eventsOf(codec: object, firstRound: number, late: 'absent' | undefined 
     coordinator.memberMessage('w', { type: 'contribution', round: firstRound, replica, examples: 2, sums: [1, 1] });
   coordinator.serverMessage(0, { type: 'reduced', round: firstRound });
   expect(coordinator.round).toBe(firstRound + 1);
-  const behind = { type: 'contribution', replica: 1, examples: 2, sums: [1, 1], lost: late } as const;
+  const behind = { type: 'contribution' as const, replica: 1, examples: 2, sums: [1, 1], lost: late };
   for (const round of [firstRound - 1, firstRound]) if (late && round >= 0) coordinator.memberMessage('w', { ...behind, round });
   return events;
 }
