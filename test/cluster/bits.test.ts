@@ -230,6 +230,19 @@ describe('over unix', () => {
       expect(entries.filter((entry) => entry.kind === 'event' && entry.type === RESIDUAL_LOST)).toEqual([]);
   });
 
+  test('parameters as differences, from a checkpoint on: the run says that its bits are others', async () => {
+    while (plane.workers.length < 2) await plane.addWorker();
+    const codec = { kind: 'none', parameters: 'delta-top-k', parameterDensity: 0.1 } as const;
+    const input: RunSpecInput = { ...base, model: SMALL, codec };
+    const run = await plane.train(withServers({ ...input, checkpoint: { everyRounds: 8, everySeconds: 0 } }, 2));
+    const expected = await reference(input);
+    expect((await plane.finished(run)).weightsSha256).toBe(expected);
+    await plane.trainAgain(run, { attempt: 1, round: 8 });
+    expect((await plane.finished(run)).weightsSha256).not.toBe(expected);
+    const losses = run.entries.flatMap((entry) => (entry.kind === 'event' && entry.type === RESIDUAL_LOST ? [entry.data] : []));
+    expect(losses).toEqual([{ cause: 'checkpoint', fromRound: 8, replicas: 4 }]);
+  });
+
   test('a replica that moves loses its residual: the run says from which round on', async () => {
     while (plane.workers.length < 3) await plane.addWorker();
     const codec = { kind: 'top-k', density: 0.02, errorFeedback: true } as const;

@@ -57,8 +57,8 @@ export class LostResiduals {
   }
 
   /**
-   * The same of the round that was committed last: the contribution came behind the word of the servers, which had the gradient. It was made of what another
-   * worker has sent too, so it may be that nothing was lost; nobody here knows whose gradient came first.
+   * The same of the round that was committed last: servers may have had the gradient before this contribution came. Another worker may have sent the replica
+   * too, and nobody here knows whose gradient was first: a loss that may be one counts.
    */
   heardLate(replica: number, loss: Loss | undefined): void {
     if (this.newest === undefined || loss === undefined || this.counted.has(replica)) return;
