@@ -38,7 +38,7 @@ const IN_ORDER = 'connections keep their order, and who was replaced is not hear
 const IN_ONE_TRANSACTION = 'a run is accepted in the transaction that creates it';
 const NOT_EXTENDED = 'the simulated run has one length, and nobody extends it; test/api/run-requests.test.ts takes it';
 const OF_ANOTHER_RUN =
-  'only a run that began with the checkpoint of another may have nothing to go on from; test/api/run-requests.test.ts takes it';
+  'only a run that began with the checkpoint of another may have nothing to go on from; test/api/resume-from.test.ts takes it';
 
 /** Rows that no seed can take, each with the reason. Where one is taken all the same the reason is wrong, or a machine is (`takenUnreached`). */
 export const NOT_REACHED: Readonly<Record<string, string>> = {
