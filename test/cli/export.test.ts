@@ -326,7 +326,7 @@ describe('verify', () => {
     const strategies = 'multi-worker-mirrored:ring,parameter-server:async';
     const { exit, stdout, stderr } = await home.run(['verify', '--strategy', strategies, golden('mirrored-mlp-sgd.json')]);
     expect(exit, stderr).toBe(EXIT.unsuccessful);
-    expect(stdout).toMatch(/ok +multi-worker-mirrored:ring +library +2 +\S+e-[67] +\S+e-[67]/);
+    expect(stdout).toMatch(/ok +multi-worker-mirrored:ring +library +4 +\S+e-[67] +\S+e-[67]/);
     expect(stdout).toMatch(/– +parameter-server:async +service .* not served: the gradients of the 2 replicas are applied one by one/);
     expect(stdout).toContain('1 of 1 strategies within 0.0002, 1 not served');
   });

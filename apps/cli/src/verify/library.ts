@@ -3,7 +3,7 @@ import { recordedProgram } from '@paceline/models';
 import { UserError } from '@paceline/runtime/user-error';
 import { trainInProcesses, type RecordedProgram } from '@paceline/strategies/recorded';
 import { compareNumbers, type Compared, type PlannedTraining } from './training.js';
-import type { LibraryTarget } from './targets.js';
+import type { LibraryTarget, Sizes } from './targets.js';
 
 export const programOf = ({ recording, spec, variables }: PlannedTraining): Promise<RecordedProgram> =>
   recordedProgram(recording, spec, variables);
@@ -11,7 +11,7 @@ export const programOf = ({ recording, spec, variables }: PlannedTraining): Prom
 /** @throws UserError LIBRARY_FAILED with what a process says; LIBRARY_PROCESSES_DIFFER when they end with other bits */
 export async function replayInLibrary(
   target: LibraryTarget,
-  processes: number,
+  { workers: processes, servers }: Sizes,
   plan: PlannedTraining,
   program: RecordedProgram,
   tolerance: number,
@@ -23,7 +23,7 @@ export async function replayInLibrary(
   };
   const results = await trainInProcesses(
     { ...program, replicas: Math.max(program.replicas, processes) },
-    { kind, communication, processes },
+    { kind, communication, processes, servers },
     { signal },
   ).catch(failed);
   const [first, ...others] = results;

@@ -8,6 +8,7 @@ import { heading, showStrategies, showTraining } from './show.js';
 import { TRAINING_TOLERANCE } from './tolerance.js';
 import {
   DEFAULT_TARGET,
+  hasServers,
   processesOf,
   reasonAgainst,
   sizesOfRun,
@@ -88,7 +89,9 @@ class Replay {
           const reason = reasonAgainst(target, plan, program);
           if (reason !== undefined) return { ...base, ok: false, notServed: reason };
           const workers = processesOf(target, this.options.workers, program);
-          return { ...base, workers, servers: 0, ...(await replayInLibrary(target, workers, plan, program, this.tolerance, signal)) };
+          const servers = hasServers(target) ? this.options.servers : 0;
+          const sizes = { workers, servers };
+          return { ...base, ...sizes, ...(await replayInLibrary(target, sizes, plan, program, this.tolerance, signal)) };
         };
         if (!(await this.kept(plan, target, work, signal))) return false;
       }

@@ -25,12 +25,13 @@ it('a name without a topology is all that library and service have of it, withou
     'service multi-worker-mirrored',
   ]);
   expect(named('parameter-server', 'multi-worker-mirrored:ring', 'parameter-server')).toEqual([
+    'library parameter-server',
     'service parameter-server',
     'library multi-worker-mirrored:ring',
   ]);
   expect(targetsNamed(['local-update'], 'library')).toHaveLength(1);
   expect(() => named('mirored')).toThrow(/--strategy "mirored" is no strategy: there are one-device, mirrored/);
-  expect(named('mirrored', 'hybrid')).toEqual(['library mirrored', 'service mirrored', 'service hybrid']);
+  expect(named('mirrored', 'hybrid')).toEqual(['library mirrored', 'service mirrored', 'library hybrid', 'service hybrid']);
   expect(() => targetsNamed(['central-storage'], 'service')).toThrow(/no strategy of the service/);
 });
 
@@ -54,7 +55,7 @@ it('what a strategy cannot follow has a reason', async () => {
   expect(Object.keys(adam)).toEqual(['library local-update', ...modes, oneDevice, 'service local-update']);
   expect(adam['service local-update']).toMatch(/steps of adam alone/);
   const lion = await reasons({ optimizer: { class: 'Lion', config: {} } });
-  expect(Object.keys(lion)).toHaveLength(8 + 4);
+  expect(Object.keys(lion)).toHaveLength(10 + 4);
   expect(lion['library mirrored']).toBe('tf.js has no lion');
   expect((await reasons({ optimizer: { class: 'SGD', config: { clipnorm: 1 } } }))['library one-device']).toMatch(/do not clip/);
 });
@@ -82,4 +83,12 @@ it('a run has the strategy of its name: that of local updates takes one step bet
   expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, of(2, 6, 'Dense')))).toEqual([4, 3, 6]);
   // Batch normalisation normalises by the rows of a recorded replica: there are no more processes than these.
   expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, of(2, 6, 'Dense', 'BatchNormalization')))).toEqual([2, 2, 2]);
+  const sizesOf = (name: string, ...plan: Parameters<typeof of>): number[] =>
+    [undefined, 3].map((workers) => processesOf(targetsNamed([name], 'library')[0] as LibraryTarget, workers, of(...plan)));
+  expect([sizesOf('parameter-server', 2, 6, 'Dense'), sizesOf('hybrid', 2, 6, 'Dense')]).toEqual([
+    [4, 3],
+    [2, 3],
+  ]);
+  expect(sizesOf('parameter-server', 6, 12, 'BatchNormalization')).toEqual([6, 6]);
+  expect(sizesOf('hybrid', 6, 12, 'BatchNormalization')).toEqual([3, 3]);
 });

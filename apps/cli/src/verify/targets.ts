@@ -4,6 +4,7 @@
  */
 import { UserError } from '@paceline/runtime/user-error';
 import {
+  HYBRID_REPLICAS,
   RECORDED_TOPOLOGIES,
   unserved,
   unservedByLocalSteps,
@@ -39,6 +40,8 @@ export const TARGETS: readonly Target[] = [
     communication,
   })),
   { as: 'library', name: 'local-update', kind: 'local-update' },
+  { as: 'library', name: 'parameter-server', kind: 'parameter-server' },
+  { as: 'library', name: 'hybrid', kind: 'hybrid' },
   DEFAULT_TARGET,
   service('parameter-server:async'),
   service('parameter-server:ssp'),
@@ -51,7 +54,7 @@ export const TARGETS: readonly Target[] = [
 
 /** Compute threads of a worker: enough for their gradients to be added up in it. */
 const THREADS = 2;
-/** Processes of the library's multi-worker-mirrored where nothing is said: enough for a topology to be one. */
+/** Replicas of the library's strategies over processes where nothing is said: enough for a topology to be one. */
 const PROCESSES = 4;
 const KIND = /^[^:]+/;
 
@@ -104,17 +107,25 @@ export function reasonAgainst(
   }
 }
 
+/** Whether a strategy of the library has parameter servers. */
+export const hasServers = ({ kind }: LibraryTarget): boolean => kind === 'parameter-server' || kind === 'hybrid';
+
 /**
- * Processes may be more than the recorded replicas: gradients are sums over the examples, so a batch that is cut finer has the same sum. Batch normalisation
- * normalises by the rows of a replica, so there the recorded ones stay.
+ * Processes that train. Replicas may be more than the recorded ones: gradients are sums over the examples, so a batch that is cut finer has the same sum. Batch
+ * normalisation normalises by the rows of a replica, so there the recorded ones stay.
  */
 export function processesOf(
   target: LibraryTarget,
   workers: number | undefined,
   { replicas, globalBatch, layers }: Pick<RecordedProgram, 'replicas' | 'globalBatch' | 'layers'>,
 ): number {
+  const normalises = layers.includes('BatchNormalization');
+  const each = target.kind === 'hybrid' ? HYBRID_REPLICAS : 1;
+  // Every replica there is one of a worker, so that the workers are as many as were recorded.
+  if (hasServers(target))
+    return normalises ? replicas / each : Math.max(1, Math.min(workers ?? PROCESSES / each, Math.floor(globalBatch / each)));
   if (target.kind !== 'multi-worker-mirrored') return 1;
-  return Math.min(workers ?? PROCESSES, layers.includes('BatchNormalization') ? replicas : globalBatch);
+  return Math.min(workers ?? PROCESSES, normalises ? replicas : globalBatch);
 }
 
 /** The strategy of a run. */

@@ -6,50 +6,67 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { createServer, type AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import type { RecordedAnswer, RecordedProgram, RecordedResult, RecordedStrategy, RecordedTask } from './protocol.js';
+import type { RecordedAnswer, RecordedMember, RecordedProgram, RecordedResult, RecordedStrategy, RecordedTask } from './protocol.js';
 
 export type { RecordedProgram, RecordedResult } from './protocol.js';
 export { RECORDED_TOPOLOGIES } from './protocol.js';
-export { unserved, unservedByLocalSteps } from './unserved.js';
+export { HYBRID_REPLICAS, unserved, unservedByLocalSteps } from './unserved.js';
 
 const ENTRY = fileURLToPath(new URL('recorded-process.js', import.meta.url));
 const NOTHING_HEARD_MS = 60_000;
 const SECRET_BYTES = 32;
 
 export interface LibraryStrategy extends Pick<RecordedStrategy, 'kind' | 'communication'> {
-  /** Of multi-worker-mirrored, at most one per replica; 1 for all others. */
+  /** Of multi-worker-mirrored, at most one per replica; the workers of parameter-server and hybrid; 1 for all others. */
   readonly processes: number;
+  /** Parameter servers; 0 for kinds that have none. */
+  readonly servers?: number;
 }
 
 /**
  * Trains the program in processes of this machine, which have ended when it returns.
- * @returns what each process ended with
+ * @returns what each process that trains ended with: the coordinator alone where servers have the parameters
  * @throws Error with what a process says
  */
 export async function trainInProcesses(
   program: RecordedProgram,
-  { kind, communication, processes }: LibraryStrategy,
+  { kind, communication, processes, servers = 0 }: LibraryStrategy,
   { signal, entry = ENTRY }: { readonly signal: AbortSignal; readonly entry?: string },
 ): Promise<RecordedResult[]> {
-  const addresses = await freeAddresses(processes);
-  const secret = randomBytes(SECRET_BYTES).toString('hex');
-  // Half of the processes stand for one host, the others for a second one: what is hierarchical has two levels.
-  const hosts = addresses.map((_, i) => (i < Math.ceil(processes / 2) ? 'first' : 'second'));
+  const members = await membersOf(kind, processes, servers);
   const children: ChildProcess[] = [];
   const end = (): void => children.forEach((child) => child.kill('SIGKILL'));
   signal.addEventListener('abort', end);
   try {
-    const answers = addresses.map((_, index) => {
-      const member = kind === 'multi-worker-mirrored' ? { index, addresses, hosts, secret } : undefined;
+    const answers = members.map((member) => {
       const child = fork(entry, { serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
       children.push(child);
       return answerOf(child, { program, strategy: { kind, communication, member }, deadlineMs: NOTHING_HEARD_MS });
     });
-    return await Promise.all(answers);
+    const isServer = (i: number): boolean => servers > 0 && i > 0;
+    const trained = Promise.all(answers.filter((_, i) => !isServer(i)));
+    // Those that serve answer never: they only fail.
+    return await Promise.race([trained, ...answers.filter((_, i) => isServer(i)).map((failed) => failed.then(() => trained))]);
   } finally {
     signal.removeEventListener('abort', end);
     end();
   }
+}
+
+/** The first one coordinates where there are servers; there is one, which is no member, where the strategy has one process. */
+async function membersOf(kind: RecordedStrategy['kind'], processes: number, servers: number): Promise<(RecordedMember | undefined)[]> {
+  if (kind !== 'multi-worker-mirrored' && servers === 0) return [undefined];
+  const counts = servers === 0 ? { worker: processes } : { chief: 1, worker: processes, ps: servers };
+  const tasks = Object.entries(counts).flatMap(([type, count]) =>
+    Array.from({ length: count }, (_, index) => ({ type: type as RecordedMember['task']['type'], index })),
+  );
+  const addresses = await freeAddresses(tasks.length);
+  const cluster: Record<string, string[]> = {};
+  for (const [i, { type }] of tasks.entries()) (cluster[type] ??= []).push(addresses[i]!);
+  const secret = randomBytes(SECRET_BYTES).toString('hex');
+  // Half of the processes stand for one host, the others for a second one: what is hierarchical has two levels.
+  const hosts = addresses.map((_, i) => (i < Math.ceil(addresses.length / 2) ? 'first' : 'second'));
+  return tasks.map((task) => ({ task, cluster, hosts, secret }));
 }
 
 function answerOf(child: ChildProcess, task: RecordedTask): Promise<RecordedResult> {

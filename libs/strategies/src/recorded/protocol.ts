@@ -18,22 +18,31 @@ export interface RecordedProgram {
   readonly steps: number;
 }
 
-export const RECORDED_STRATEGIES = ['one-device', 'mirrored', 'central-storage', 'local-update', 'multi-worker-mirrored'] as const;
+export const RECORDED_STRATEGIES = [
+  'one-device',
+  'mirrored',
+  'central-storage',
+  'local-update',
+  'multi-worker-mirrored',
+  'parameter-server',
+  'hybrid',
+] as const;
 export const RECORDED_TOPOLOGIES = ['direct', 'ring', 'tree', 'hierarchical'] as const;
+
+/** What one process of several is. */
+export interface RecordedMember {
+  readonly task: { readonly type: 'chief' | 'worker' | 'ps'; readonly index: number };
+  readonly cluster: Readonly<Record<string, readonly string[]>>;
+  readonly hosts: readonly string[];
+  readonly secret: string;
+}
 
 /** The strategy of one process. */
 export interface RecordedStrategy {
   readonly kind: (typeof RECORDED_STRATEGIES)[number];
   readonly communication?: (typeof RECORDED_TOPOLOGIES)[number] | undefined;
-  /** Of multi-worker-mirrored. */
-  readonly member?:
-    | {
-        readonly index: number;
-        readonly addresses: readonly string[];
-        readonly hosts: readonly string[];
-        readonly secret: string;
-      }
-    | undefined;
+  /** Of the kinds that have several processes. */
+  readonly member?: RecordedMember | undefined;
 }
 
 export interface RecordedTask {

@@ -2,14 +2,17 @@
 import '@tensorflow/tfjs-backend-cpu';
 import * as tfc from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { GivenResolver } from '@paceline/collectives';
+import { type ClusterAddresses, GivenResolver } from '@paceline/collectives';
 import { LocalUpdateStrategy } from '../local-update.js';
 import { namedWeights } from '../model/tf-model.js';
 import { MultiWorkerMirroredStrategy } from '../multi-worker.js';
+import { HybridStrategy, ParameterServerStrategy } from '../parameter-server.js';
+import { Server } from '../servers/server.js';
 import type { Strategy } from '../strategy.js';
 import { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from '../thread-strategies.js';
-import type { RecordedProgram, RecordedResult, RecordedTask } from './protocol.js';
+import type { RecordedMember, RecordedProgram, RecordedResult, RecordedTask } from './protocol.js';
 import { epsilonOfStep, optimizerOf } from './recorded-optimizer.js';
+import { HYBRID_REPLICAS } from './unserved.js';
 
 export async function trainRecorded({ program, strategy: asked, deadlineMs }: RecordedTask): Promise<RecordedResult> {
   await tfc.setBackend('cpu');
@@ -55,13 +58,40 @@ function strategyOf({ kind, communication, member }: RecordedTask['strategy'], r
     case 'local-update':
       return new LocalUpdateStrategy({ replicas, deadlineMs, localSteps: 1 });
     case 'multi-worker-mirrored': {
-      if (!member) throw new Error('multi-worker-mirrored needs a member');
-      const { index, addresses, hosts, secret } = member;
-      const cluster = new GivenResolver({ worker: [...addresses] }, { type: 'worker', index });
-      const where = { cluster, secret, hosts, communication: communication ?? 'direct', joinDeadlineMs: deadlineMs };
+      const { hosts, secret } = given(member);
+      const where = {
+        cluster: resolverOf(given(member)),
+        secret,
+        hosts,
+        communication: communication ?? 'direct',
+        joinDeadlineMs: deadlineMs,
+      };
       return new MultiWorkerMirroredStrategy({ ...where, replicas, threads: 1, deadlineMs });
     }
+    case 'parameter-server':
+    case 'hybrid': {
+      const { secret } = given(member);
+      const options = { secret, deadlineMs, joinDeadlineMs: deadlineMs };
+      const resolver = resolverOf(given(member));
+      return kind === 'hybrid'
+        ? new HybridStrategy(resolver, { ...options, replicasPerWorker: HYBRID_REPLICAS })
+        : new ParameterServerStrategy(resolver, options);
+    }
   }
+}
+
+/** A worker or a parameter server: it serves the process that trains until it is ended. */
+export async function serveRecorded(member: RecordedMember): Promise<never> {
+  const server = await Server.start(resolverOf(member), { secret: member.secret });
+  await server.join();
+  throw new Error('the server was closed');
+}
+
+const resolverOf = ({ cluster, task }: RecordedMember): GivenResolver => new GivenResolver(cluster as ClusterAddresses, task);
+
+function given(member: RecordedMember | undefined): RecordedMember {
+  if (member) return member;
+  throw new Error('a strategy over several processes needs a member');
 }
 
 /** Crossentropies of logits are functions of tf.js; their classes are one-hot. */

@@ -18,6 +18,9 @@ export function unservedByLocalSteps({
   return undefined;
 }
 
+/** Replicas of each worker of hybrid: enough for their gradients to be added up in it. */
+export const HYBRID_REPLICAS = 2;
+
 /** @param clips whether gradients are clipped @returns undefined for what is served */
 export function unserved(
   program: Pick<RecordedProgram, 'optimizer' | 'globalBatch' | 'replicas' | 'layers'>,
@@ -30,5 +33,7 @@ export function unserved(
   if (kind === 'local-update') return unservedByLocalSteps(program);
   if (kind === 'one-device' && program.replicas > 1 && program.layers.includes('BatchNormalization'))
     return `its batch normalisation was recorded with ${program.replicas} replicas, each by its own rows; there is one here`;
+  if (kind === 'hybrid' && program.replicas % HYBRID_REPLICAS > 0 && program.layers.includes('BatchNormalization'))
+    return `its batch normalisation was recorded with ${program.replicas} replicas, each by its own rows; here they are a multiple of ${HYBRID_REPLICAS}`;
   return undefined;
 }
