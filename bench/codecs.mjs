@@ -8,13 +8,12 @@
  * `linkRoundMs` is what a round of one replica takes over a socket behind such a link, both ways, without the computing. `--specs` takes codecs as JSON.
  */
 import { parseArgs } from 'node:util';
-import { GradientEncoder, codecKey, codecOf, parameterCodecOf, parameterDeltasOf } from '@paceline/codecs';
 import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
 import { createInitialValues, createLayout, createOptimizer, createSchedule, fillPermutation, replicaRows } from '@paceline/learning';
-import { HEADER_BYTES } from '@paceline/protocol';
 import { rateFactor } from '@paceline/spec';
+import { inProcessExchange } from './in-process-exchange.mjs';
 import { median } from './median.mjs';
 import { linkOf, roundMsOver } from './slow-link.mjs';
 import { specOf, testErrorPercent } from './test-error.mjs';
@@ -133,66 +132,15 @@ async function trained(codecSpec, seed) {
   arena.kernels.fill(velocity, layout.totalLength, 0);
   const weights = arena.f32(param, layout.totalLength);
   createInitialValues(description, seed).fill(0, weights);
-  const codec = codecOf(spec.codec, layout);
-  const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
-  const encoder = codec && new GradientEncoder(codec, arena, chunks, seed, codecSpec, replicas, (round) => schedule.round(round).count);
+  const countOf = (/** @type {number} */ round) => schedule.round(round).count;
+  const { wayThere, wayBack } = inProcessExchange({ arena, spec, layout, countOf, param, gradient });
   const order = new Int32Array(examples);
-  let bytes = 0;
-  let parameterBytes = 0;
-
-  const back = parameterCodecOf(spec.codec, seed);
-  const deltas = parameterDeltasOf(spec.codec, seed);
-  const published = back || deltas ? new Float32Array(layout.totalLength) : weights;
-  /**
-   * What workers have of a generation.
-   * @param {number} generation
-   */
-  const publish = (generation) => {
-    parameterBytes += HEADER_BYTES * chunks.length;
-    for (const { index, offset, length, isEncoded } of chunks) {
-      const [at, to] = [param + 4 * offset, gradient + 4 * offset];
-      if (deltas && isEncoded && generation > 0) {
-        arena.f32(to, length).set(published.subarray(offset, offset + length));
-        const advanced = deltas.advance(arena, at, to, length, generation, index);
-        published.set(arena.f32(advanced?.reference ?? at, length), offset);
-        parameterBytes += advanced?.difference.bytes ?? 4 * length;
-        for (const pointer of advanced ? [advanced.reference, advanced.difference.pointer] : []) arena.free(pointer);
-      } else if (back && isEncoded) {
-        const sent = back.encode(arena, at, length, generation, index);
-        back.decode(arena, sent.pointer, sent.bytes, to, length, generation, index);
-        published.set(arena.f32(to, length), offset);
-        parameterBytes += sent.bytes;
-        arena.free(sent.pointer);
-      } else {
-        parameterBytes += 4 * length;
-        if (back || deltas) published.set(weights.subarray(offset, offset + length), offset);
-      }
-    }
-    engine.load(published);
-  };
-
-  /**
-   * What a server has of a replica's gradient, in place of it.
-   * @param {number} round
-   * @param {number} replica
-   */
-  const exchange = (round, replica) => {
-    bytes += HEADER_BYTES * chunks.length;
-    if (!codec || !encoder) return void (bytes += vectorBytes);
-    const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, gradient);
-    for (const [i, { index, offset, length }] of chunks.entries()) {
-      const [from, to, encoded] = [pointer + (offsets[i] ?? 0), gradient + 4 * offset, lengths[i] ?? 0];
-      if (codecs[i] === 0) arena.kernels.copy(to, from, length);
-      else (codec.of?.(index) ?? codec).decode(arena, from, encoded, to, length, codecKey(seed, round, replica, index));
-      bytes += encoded;
-    }
-    arena.free(pointer);
-  };
 
   for (let round = 0; round < schedule.totalRounds; round++) {
     const { epoch, roundInEpoch, first, count } = schedule.round(round);
     if (roundInEpoch === 0) fillPermutation(seed, epoch, examples, order);
-    publish(round);
+    wayBack.publish(round);
+    engine.load(wayBack.published);
     arena.kernels.fill(sum, layout.totalLength, 0);
     for (let replica = 0; replica < replicas; replica++) {
       const { from, to } = replicaRows(count, replicas, replica);
@@ -200,7 +148,7 @@ async function trained(codecSpec, seed) {
       train.gather(order, first + from, first + to, rows);
       const batches = to > from ? [Object.assign({ count: to - from }, rows)] : [];
       engine.step({ round, replica, batches, out: arena.f32(gradient, layout.totalLength) });
-      exchange(round, replica);
+      wayThere.send(round, replica);
       arena.kernels.add(sum, gradient, layout.totalLength);
     }
     const update = { count: layout.trainableLength, step: round + 1, gradScale: 1 / count, rateFactor: factor(round) };
@@ -211,9 +159,9 @@ async function trained(codecSpec, seed) {
   engine.dispose();
   return {
     error,
-    bytes: bytes / schedule.totalRounds / replicas,
-    parameterBytes: parameterBytes / schedule.totalRounds,
-    dense: vectorBytes + HEADER_BYTES * chunks.length,
+    bytes: wayThere.bytes / schedule.totalRounds / replicas,
+    parameterBytes: wayBack.bytes / schedule.totalRounds,
+    dense: wayThere.denseBytes,
   };
 }
 

@@ -13,7 +13,6 @@
  * With `--check` it exits with 1 unless DiLoCo with H = 50 sends at least 40 times fewer bytes than dense at 0.3 points or less.
  */
 import { parseArgs } from 'node:util';
-import { GradientEncoder, codecKey, codecOf, parameterCodecOf, parameterDeltasOf } from '@paceline/codecs';
 import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
@@ -27,8 +26,8 @@ import {
   microBatches,
   replicaRows,
 } from '@paceline/learning';
-import { HEADER_BYTES } from '@paceline/protocol';
 import { appliedByServers, movingRate, rateFactor, roundExamples } from '@paceline/spec';
+import { inProcessExchange } from './in-process-exchange.mjs';
 import { median } from './median.mjs';
 import { specOf, testErrorPercent } from './test-error.mjs';
 
@@ -82,89 +81,11 @@ async function trained(input, target) {
   const weights = arena.f32(param, layout.totalLength);
   createInitialValues(description, seed).fill(0, weights);
   const factor = rateFactor(spec.learningRate, Object.assign({ globalBatch }, schedule));
-  const updates =
-    strategy.kind === 'local-update'
-      ? new LocalUpdates({
-          arena,
-          layout,
-          optimizer: spec.optimizer,
-          clip: {},
-          keepsSlots: strategy.innerState === 'keep',
-          movingRate: movingRate(spec),
-          localSteps: steps,
-          rateFactor: factor,
-        })
-      : undefined;
-  const codec = codecOf(spec.codec);
-  const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
-  const encoder =
-    codec && spec.codec && new GradientEncoder(codec, arena, chunks, seed, spec.codec, replicas, (round) => schedule.round(round).count);
-  const back = parameterCodecOf(spec.codec, seed);
-  const deltas = parameterDeltasOf(spec.codec, seed);
-  const published = back || deltas ? new Float32Array(weights) : weights;
+  const updates = localUpdatesOf(spec, arena, layout, factor);
+  const countOf = (/** @type {number} */ round) => schedule.round(round).count;
+  const { wayThere, wayBack } = inProcessExchange({ arena, spec, layout, countOf, param, gradient });
+  const { published } = wayBack;
   const order = new Int32Array(examples);
-  const dense = vectorBytes + HEADER_BYTES * chunks.length;
-  let [sent, received] = [0, 0];
-
-  /**
-   * What workers have of a generation.
-   * @param {number} generation
-   */
-  const publish = (generation) => {
-    for (const { index, offset, length, isEncoded } of chunks) {
-      const at = param + 4 * offset;
-      const to = gradient + 4 * offset;
-      received += HEADER_BYTES;
-      if (deltas && isEncoded && generation > 0) {
-        arena.f32(to, length).set(published.subarray(offset, offset + length));
-        const advanced = deltas.advance(arena, at, to, length, generation, index);
-        published.set(arena.f32(advanced?.reference ?? at, length), offset);
-        received += advanced?.difference.bytes ?? 4 * length;
-        for (const pointer of advanced ? [advanced.reference, advanced.difference.pointer] : []) arena.free(pointer);
-      } else if (back && isEncoded) {
-        const encoded = back.encode(arena, at, length, generation, index);
-        back.decode(arena, encoded.pointer, encoded.bytes, to, length, generation, index);
-        published.set(arena.f32(to, length), offset);
-        received += encoded.bytes;
-        arena.free(encoded.pointer);
-      } else {
-        published.set(arena.f32(at, length), offset);
-        received += 4 * length;
-      }
-    }
-  };
-
-  /**
-   * What a server has of a replica, in place of it.
-   * @param {number} round
-   * @param {number} replica
-   */
-  const exchange = (round, replica) => {
-    if (!codec || !encoder) return void (sent += dense);
-    const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, gradient);
-    for (const [i, { index, offset, length }] of chunks.entries()) {
-      const [from, to, encoded] = [pointer + (offsets[i] ?? 0), gradient + 4 * offset, lengths[i] ?? 0];
-      if (codecs[i] === 0) arena.kernels.copy(to, from, length);
-      else codec.decode(arena, from, encoded, to, length, codecKey(seed, round, replica, index));
-      sent += HEADER_BYTES + encoded;
-    }
-    arena.free(pointer);
-  };
-
-  /**
-   * The gradient over positions of the epoch's order.
-   * @param {number} draw
-   * @param {number} replica
-   * @param {{ from: number, to: number }} part
-   * @param {Float32Array} out
-   */
-  const step = (draw, replica, { from, to }, out) => {
-    const rows = rowBuffers(format, Math.max(1, to - from));
-    train.gather(order, from, to, rows);
-    const batches = to > from ? [Object.assign({ count: to - from }, rows)] : [];
-    engine.step({ round: draw, replica, batches, out });
-    return to - from;
-  };
 
   let round = 0;
   let [error, sinceSteps] = [100, 0];
@@ -172,7 +93,7 @@ async function trained(input, target) {
     const { epoch, roundInEpoch, first, count } = schedule.round(round);
     if (roundInEpoch === 0) fillPermutation(seed, epoch, examples, order);
     arena.kernels.fill(sum, layout.totalLength, 0);
-    publish(round);
+    wayBack.publish(round);
     if (!updates) engine.load(published);
     const taken = Math.min(steps, Math.ceil(count / globalBatch));
     for (let replica = 0; replica < replicas; replica++) {
@@ -182,10 +103,10 @@ async function trained(input, target) {
         const parts = microBatches(whole, taken);
         updates.run({ round, replica, steps: parts.length, start: published, out: gradient }, (local, own, out) => {
           engine.load(own);
-          return step(round * steps + local, replica, parts[local] ?? { from: 0, to: 0 }, out);
+          return step(engine, order, { round: round * steps + local, replica, out }, parts[local] ?? { from: 0, to: 0 });
         });
-      } else step(round, replica, whole, arena.f32(gradient, layout.totalLength));
-      exchange(round, replica);
+      } else step(engine, order, { round, replica, out: arena.f32(gradient, layout.totalLength) }, whole);
+      wayThere.send(round, replica);
       arena.kernels.add(sum, gradient, layout.totalLength);
     }
     const update = { count: layout.trainableLength, step: round + 1, gradScale: 1 / count, rateFactor: updates ? 1 : factor(round) };
@@ -204,7 +125,45 @@ async function trained(input, target) {
   if (target === undefined) error = testErrorPercent(engine, evaluation, format);
   engine.dispose();
   const epochs = round / schedule.roundsPerEpoch;
-  return { error, rounds: round, sent: sent / replicas, received, epochs };
+  return { error, rounds: round, sent: wayThere.bytes / replicas, received: wayBack.bytes, epochs };
+}
+
+/**
+ * What replicas do in a round of local steps; undefined where they take one step.
+ * @param {import('@paceline/spec').RunSpec} spec
+ * @param {Arena} arena
+ * @param {ReturnType<typeof createLayout>} layout
+ * @param {(step: number) => number} factor
+ */
+function localUpdatesOf(spec, arena, layout, factor) {
+  const { strategy, optimizer } = spec;
+  if (strategy.kind !== 'local-update') return undefined;
+  return new LocalUpdates({
+    arena,
+    layout,
+    optimizer,
+    clip: {},
+    keepsSlots: strategy.innerState === 'keep',
+    movingRate: movingRate(spec),
+    localSteps: strategy.localSteps,
+    rateFactor: factor,
+  });
+}
+
+/**
+ * Computes the gradient over positions of the epoch's order.
+ * @param {import('@paceline/engine').Engine} engine
+ * @param {Int32Array} order
+ * @param {{ round: number, replica: number, out: Float32Array }} given
+ * @param {{ from: number, to: number }} part
+ * @returns {number} its examples
+ */
+function step(engine, order, given, { from, to }) {
+  const rows = rowBuffers(format, Math.max(1, to - from));
+  train.gather(order, from, to, rows);
+  const batches = to > from ? [Object.assign({ count: to - from }, rows)] : [];
+  engine.step({ ...given, batches });
+  return to - from;
 }
 
 /**

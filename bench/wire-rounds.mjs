@@ -132,38 +132,59 @@ const addressed = (addresses) =>
     index,
   }));
 
+/** In place of a compute thread: it computes nothing, and says when a round may start. */
+class BenchCompute {
+  fingerprint = 'bench';
+  progress = 0;
+  /** @type {import('@paceline/hosting').SeatComputeEvents | undefined} */
+  events;
+  /**
+   * The round that may start: its parameters are here, and the round before is committed.
+   * @type {{ round: number, replicas: readonly number[] } | undefined}
+   */
+  #due;
+  /** @type {() => void} */
+  #whenDue = nothing;
+  item = () => unexpected('a run in mode sync has no work items');
+  evaluate = () => unexpected('there is nothing to evaluate');
+  committed = nothing;
+  stop = done;
+
+  /** @param {import('@paceline/hosting').SeatComputeEvents} heard */
+  listen(heard) {
+    this.events = heard;
+  }
+
+  /**
+   * @param {number} round
+   * @param {readonly number[]} replicas
+   */
+  step(round, replicas) {
+    this.#due = { round, replicas };
+    this.#whenDue();
+  }
+
+  /** @returns {Promise<void>} */
+  untilDue() {
+    return this.#due ? Promise.resolve() : new Promise((resolve) => (this.#whenDue = resolve));
+  }
+
+  async take() {
+    await this.untilDue();
+    if (!this.#due) throw new Error('no round is due');
+    const due = this.#due;
+    this.#due = undefined;
+    this.progress++;
+    return due;
+  }
+}
+
 /** @type {import('./wire-process.mjs').Work} */
 export async function workRounds({ addresses, id, seat, options, ...sizes }) {
   const { job, layout } = runOf(sizes);
   const gradient = new Uint8Array(sharedBuffer(sizes.totalBytes), 0, sizes.totalBytes);
   new Float32Array(gradient.buffer, 0, sizes.totalBytes / 4).fill(0.5);
-  /** @type {import('@paceline/hosting').SeatComputeEvents | undefined} */
-  let events;
-  /**
-   * The round that may start: parameters are here, the round before is committed.
-   * @type {{ round: number, replicas: readonly number[] } | undefined}
-   */
-  let due;
-  /** @type {() => void} */
-  let whenDue = nothing;
-  const compute = {
-    fingerprint: 'bench',
-    progress: 0,
-    /** @param {import('@paceline/hosting').SeatComputeEvents} heard */
-    listen: (heard) => void (events = heard),
-    /**
-     * @param {number} round
-     * @param {readonly number[]} replicas
-     */
-    step: (round, replicas) => {
-      due = { round, replicas };
-      whenDue();
-    },
-    item: () => unexpected('a run in mode sync has no work items'),
-    evaluate: () => unexpected('there is nothing to evaluate'),
-    committed: nothing,
-    stop: done,
-  };
+  const compute = new BenchCompute();
   let isClosing = false;
   const session = new SeatSession({
     job: {
@@ -187,20 +208,14 @@ export async function workRounds({ addresses, id, seat, options, ...sizes }) {
   });
   void session.ended.then((end) => isClosing || unexpected(`worker ${id} has lost its seat: ${JSON.stringify(end)}`));
   session.begin();
-  /** @returns {Promise<void>} */
-  const untilDue = () => (due ? Promise.resolve() : new Promise((resolve) => (whenDue = resolve)));
   return {
     round: async () => {
-      await untilDue();
-      if (!due) throw new Error('no round is due');
-      const { round, replicas } = due;
-      due = undefined;
-      compute.progress++;
+      const { round, replicas } = await compute.take();
       for (const replica of replicas) {
-        events?.contribution(round, replica, 1, [0, 0, 1]);
-        events?.node({ round, lo: replica, hi: replica + 1, chunk: chunksOf(gradient), release: nothing });
+        compute.events?.contribution(round, replica, 1, [0, 0, 1]);
+        compute.events?.node({ round, lo: replica, hi: replica + 1, chunk: chunksOf(gradient), release: nothing });
       }
-      await untilDue();
+      await compute.untilDue();
     },
     close: () => void (isClosing = true),
   };
