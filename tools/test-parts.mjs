@@ -129,9 +129,9 @@ export const PARTS = [
     tests: UNIT,
     files: [
       'libs/testkit/src/simulator/',
-      'libs/hosting/src/server/fuzz-frames',
-      'libs/codecs/src/mutated',
-      'libs/exchange/src/transfer/rows',
+      'libs/hosting/src/server/fuzz-frames.test.ts',
+      'libs/codecs/src/mutated.test.ts',
+      'libs/exchange/src/transfer/rows.test.ts',
       'libs/collectives/src/group-deaths.test.ts',
     ],
     env: MANY,
