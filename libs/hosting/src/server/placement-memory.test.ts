@@ -138,8 +138,8 @@ class Cluster {
 
   /** The coordinator of a run that trains is heard. */
   private observed(run: ObservedRun): ObservedRun {
-    const coordinator = { phase: 'training' as const, round: 1, seats: [], waitingFor: null, atMs: this.clock.now() };
-    return { ...run, coordinator: run.status === 'RUNNING' ? coordinator : null };
+    if (run.status !== 'RUNNING') return { ...run };
+    return { ...run, coordinator: { phase: 'training', round: 1, seats: [], waitingFor: null, atMs: this.clock.now() } };
   }
 
   private begin({ run }: Row): void {
