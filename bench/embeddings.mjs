@@ -84,7 +84,8 @@ function cpuMsOf(stack) {
 async function trained(stack, input) {
   const before = cpuMsOf(stack);
   const { id } = await stack.client.createRun(input);
-  /** @type {NonNullable<Awaited<ReturnType<typeof stack.client.run>>> | null} */
+  /** @typedef {NonNullable<Awaited<ReturnType<typeof stack.client.run>>>} Run */
+  /** @type {Run | null} */
   let run = null;
   await stack.until('the end of the run', DEADLINE_MS, async () => {
     run = await stack.client.run(id);
@@ -94,7 +95,7 @@ async function trained(stack, input) {
       }
     );
   });
-  const ended = /** @type {NonNullable<typeof run>} */ (/** @type {unknown} */ (run));
+  const ended = /** @type {Run} */ (/** @type {unknown} */ (run));
   if (ended.status !== 'SUCCEEDED') throw new Error(`the run is ${ended.status}: ${ended.statusReason}`);
   const { toServersBytes, toWorkersBytes } = /** @type {NonNullable<typeof ended.traffic>} */ (ended.traffic);
   const cpuMs = cpuMsOf(stack) - before;
