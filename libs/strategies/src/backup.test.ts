@@ -58,6 +58,16 @@ it('the example, killed in its fourth epoch, goes on with it and ends in the bit
   expect(existsSync(join(place, 'backup.paceline')), 'a training that has ended has no backup').toBe(false);
 });
 
+it('so does a training of local updates that are averaged', async () => {
+  const source = example!
+    .replaceAll('MirroredStrategy', 'LocalUpdateStrategy')
+    .replace('{ replicas: 2 }', '{ replicas: 2, localSteps: 3 }');
+  const place = join(folder, 'local');
+  const undisturbed = await answerOf(programs.start(program(join(folder, 'local-undisturbed'), undefined, source)));
+  expect((await programs.start(program(place, 3, source)).ended).status).toBeNull();
+  expect(await answerOf(programs.start(program(place, undefined, source)))).toEqual({ begins: '3', digest: undisturbed.digest });
+});
+
 it('over two processes the first one has the backup, and the second one learns the epoch from it', async () => {
   const source = example!
     .replaceAll('MirroredStrategy', 'MultiWorkerMirroredStrategy')

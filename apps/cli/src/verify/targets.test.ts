@@ -1,6 +1,7 @@
 /** Which strategies a name stands for, and which recordings they cannot follow. */
 import path from 'node:path';
 import { readRecording, type TrainingRecording } from '@paceline/models';
+import { unserved } from '@paceline/strategies/recorded';
 import { expect, it } from 'vitest';
 import { programOf } from './library.js';
 import {
@@ -54,6 +55,13 @@ it('what a strategy cannot follow has a reason', async () => {
   const adam = await reasons({ optimizer: { class: 'Adam', config: {} } });
   expect(Object.keys(adam)).toEqual(['library local-update', ...modes, oneDevice, 'service local-update']);
   expect(adam['service local-update']).toMatch(/steps of adam alone/);
+  const normalised = {
+    optimizer: (await planTraining(recording, { servers: 1 })).spec.optimizer,
+    globalBatch: 6,
+    layers: ['BatchNormalization'],
+  };
+  expect(unserved({ ...normalised, replicas: 3 }, 'hybrid', false)).toMatch(/recorded with 3 replicas, .* a multiple of 2/);
+  expect(unserved({ ...normalised, replicas: 4 }, 'hybrid', false)).toBeUndefined();
   const lion = await reasons({ optimizer: { class: 'Lion', config: {} } });
   expect(Object.keys(lion)).toHaveLength(10 + 4);
   expect(lion['library mirrored']).toBe('tf.js has no lion');
