@@ -66,7 +66,8 @@ export const shorter = (values: Values | undefined, count: number): Values | und
   values && values.bytes(count) < FLOAT_BYTES * count ? values : undefined;
 
 /** Bytes of the values of so many elements. */
-export const valueBytes = (values: Values | undefined, count: number): number => shorter(values, count)?.bytes(count) ?? FLOAT_BYTES * count;
+export const valueBytes = (values: Values | undefined, count: number): number =>
+  shorter(values, count)?.bytes(count) ?? FLOAT_BYTES * count;
 
 /** Whether so many elements can take so many bytes. */
 export const isGathered = (values: Values | undefined, count: number, bytes: number): boolean => {
@@ -103,7 +104,15 @@ export function encodeGathered(
 }
 
 /** The same for the `count` largest elements. */
-export function encodeLargest(arena: Arena, from: number, to: number, n: number, count: number, values: Values | undefined, key: number): number {
+export function encodeLargest(
+  arena: Arena,
+  from: number,
+  to: number,
+  n: number,
+  count: number,
+  values: Values | undefined,
+  key: number,
+): number {
   const scratch = arena.alloc(KTH_SCRATCH_BYTES);
   const least = arena.kernels.kthMagnitude(from, n, count, scratch);
   arena.free(scratch);
@@ -130,7 +139,8 @@ export function decodeGathered(
   const whole = arena.bytes(wide, wideBytes);
   whole.set(arena.bytes(from, COUNT_BYTES));
   whole.set(arena.bytes(from + COUNT_BYTES + size, bytes - COUNT_BYTES - size), COUNT_BYTES + FLOAT_BYTES * count);
-  const isGood = coded.decode(arena.kernels, from + COUNT_BYTES, wide + COUNT_BYTES, count) && arena.kernels.scatter(wide, wideBytes, to, n);
+  const isGood =
+    coded.decode(arena.kernels, from + COUNT_BYTES, wide + COUNT_BYTES, count) && arena.kernels.scatter(wide, wideBytes, to, n);
   arena.free(wide);
   return isGood;
 }

@@ -17,7 +17,11 @@ function encoderOf(spec: CodecSpec, examplesOf: (round: number) => number = () =
   const codec = codecOf(spec)!;
   const encoder = new GradientEncoder(codec, arena, CHUNKS, 42, spec, 1, examplesOf);
   /** Encodes a gradient of equal elements, and decodes what a server would get. */
-  const send = (round: number, replica: number, gradient: (i: number) => number): { bytes: number; got: Float32Array; lost: ResidualLoss | undefined } => {
+  const send = (
+    round: number,
+    replica: number,
+    gradient: (i: number) => number,
+  ): { bytes: number; got: Float32Array; lost: ResidualLoss | undefined } => {
     const pointer = arena.alloc(4 * LENGTH);
     arena.f32(pointer, LENGTH).forEach((_, i, values) => (values[i] = gradient(i)));
     const { pointer: at, codecs, offsets, lengths, lost } = encoder.encode(round, replica, pointer);

@@ -13,8 +13,8 @@ export function randomOf(seed: number): (below: number) => number {
 
 /** Counts, distances, and the bits of float32: 0, −0, 1, 1e38, the largest, infinity, NaN, a denormal. */
 const WORDS = [
-  0, 1, 2, 127, 128, 0x80, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0x3f800000, 0x7e967699, 0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000,
-  0x00000001, 0xbf800000,
+  0, 1, 2, 127, 128, 0x80, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0x3f800000, 0x7e967699, 0x7f7fffff, 0x7f800000, 0xff800000,
+  0x7fc00000, 0x00000001, 0xbf800000,
 ];
 
 /** A copy with one to four mistakes: flipped bits, words that matter, bytes that are moved, doubled, cut off or put on. */

@@ -216,7 +216,8 @@ export class RunsResolver {
 
   @ResolveField(() => LostResiduals, {
     nullable: true,
-    description: 'What its codec had kept of replicas and has lost; null where nothing was, so that the run has the bits of an undisturbed one.',
+    description:
+      'What its codec had kept of replicas and has lost; null where nothing was, so that the run has the bits of an undisturbed one.',
     complexity: readCost,
   })
   lostResiduals(@Parent() run: Run) {

@@ -54,7 +54,8 @@ test(`${PAYLOADS} gradients of rows with mistakes are refused, or are some rows 
     try {
       const region = RowsRegion.of(payload, bytes.length, ROWS, WIDTH);
       taken++;
-      if (region.ids.some((id, at) => id >= ROWS || (at > 0 && id <= region.ids[at - 1]!))) throw new Error(`payload ${i} has rows in no order`);
+      if (region.ids.some((id, at) => id >= ROWS || (at > 0 && id <= region.ids[at - 1]!)))
+        throw new Error(`payload ${i} has rows in no order`);
       expect(region.floats).toHaveLength(region.ids.length * WIDTH);
       region.release();
     } catch (error) {

@@ -113,10 +113,7 @@ function goodFrame(round: number, view: number, codec: CodecSpec | undefined): U
   if (random(3) === 0) return sealed({ type: FrameType.control, round, view }, encodeMessage(contribution));
   const chunk = random(CHUNKS);
   const sent = payloadOf(codec, round, replica, chunk);
-  return sealed(
-    { type: FrameType.gradient, codec: sent.codec, round, view, nodeLo: replica, nodeHi: replica + 1, chunk },
-    sent.payload,
-  );
+  return sealed({ type: FrameType.gradient, codec: sent.codec, round, view, nodeLo: replica, nodeHi: replica + 1, chunk }, sent.payload);
 }
 
 /** Half of the runs have no codec. */

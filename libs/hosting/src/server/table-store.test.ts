@@ -165,7 +165,10 @@ function rarely(round: number, replica: number): { ids: Uint32Array; values: Flo
     ...(replica === 1 && (round === 0 || round === 4) ? [900] : []),
     ...(replica > 0 && round === 2 ? [4000] : []),
   ];
-  return { ids: Uint32Array.from(ids), values: Float32Array.from({ length: ids.length * WIDTH }, (_, i) => Math.cos(i + 3 * round + replica)) };
+  return {
+    ids: Uint32Array.from(ids),
+    values: Float32Array.from({ length: ids.length * WIDTH }, (_, i) => Math.cos(i + 3 * round + replica)),
+  };
 }
 
 test('lazy slots: rows that come rarely are moved as LazyAdam moves them', () => {
