@@ -252,7 +252,7 @@ test('two runs of which each holds a server that the other waits for are trained
   await cluster.run(20_000);
   const held = [older, younger].map((id) => cluster.rows.get(id)!.run.servers.filter(({ claim }) => claim).length);
   expect(held, 'each has one').toEqual([1, 1]);
-  expect(cluster.statusReason(older)).toMatch(/^waits for a parameter server with 1 MB free \(1 of 2 are ready\)/);
+  expect(cluster.statusReason(older)).toMatch(/^waits for a parameter server with 1 MB free \(1 of 2 is ready\)/);
   await cluster.run(100_000);
   expect(cluster.trained).toEqual([older, younger]);
   expect(cluster.ends).toMatchObject([{ end: { cause: 'NO_MEMORY' } }]);
