@@ -84,7 +84,7 @@ describe('memory of servers that two runs share', () => {
       const { data } = await plane.admin.gql('query($id: ID!) { run(id: $id) { status statusReason attempt } }', { id });
       return data.run as { status: string; statusReason: string; attempt: number };
     };
-    for (const id of ids) await until('its reason', async () => /MB free \(1 of 2 are ready\)/.test((await read(id)).statusReason));
+    for (const id of ids) await until('its reason', async () => /MB free \(1 of 2 is ready\)/.test((await read(id)).statusReason));
     // As if both had waited for a minute.
     await database.runServer.updateMany({
       where: { runId: { in: ids }, serverId: { not: null } },
