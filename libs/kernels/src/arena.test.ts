@@ -155,7 +155,11 @@ describe('an attached arena', () => {
 
 it('the micro-benchmark measures every kernel', () => {
   const rows = measureKernels({ elements: 4096, repetitions: 1, elementsPerFigure: 4096 });
-  expect(rows.map((row) => row.kernel).sort()).toEqual(Object.keys(Arena.create({ initialBytes: 1, maximumBytes: 65_536 }).kernels).sort());
+  const { kernels } = Arena.create({ initialBytes: 1, maximumBytes: 65_536 });
+  // What it gives is a number that `kthMagnitude` has left.
+  const { equalWanted, ...worked } = kernels;
+  expect(equalWanted).toBeDefined();
+  expect(rows.map((row) => row.kernel).sort()).toEqual([...Object.keys(worked), 'topK'].sort());
   for (const row of rows) for (const figure of [row.gigabytesPerSecond, row.ofCached, row.ofCopy]) expect(figure).toBeGreaterThan(0);
 });
 
