@@ -6,12 +6,15 @@ import type { WebStack } from './stack.js';
 export const sidewaysScroll = (tab: Page): Promise<number> =>
   tab.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 
-/** Serves the pages of runs under a policy that allows nothing inline. */
+/** Serves the pages of runs under a policy that allows nothing inline but images: the examples of predictions are shown as such. */
 export const forbidInline = (tab: Page): Promise<unknown> =>
   tab.route(/\/runs\//, async (route) => {
     const response = await route.fetch();
     expect(response.headers()['content-security-policy']).toContain("default-src 'self'");
-    await route.fulfill({ response, headers: { ...response.headers(), 'content-security-policy': "default-src 'self'" } });
+    await route.fulfill({
+      response,
+      headers: { ...response.headers(), 'content-security-policy': "default-src 'self'; img-src 'self' data:" },
+    });
   });
 
 /** Drags the mouse over the left half of a chart. */
