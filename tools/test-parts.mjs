@@ -141,8 +141,14 @@ export const PARTS = [
   {
     name: 'cases',
     holds:
-      'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial, the package by npm; only when it is named',
-    tests: [...WHOLE_TREE, 'test/numerics/webgpu.test.ts', 'test/cli/tutorials.test.ts', 'test/cli/package.test.ts'],
+      'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial, the package by npm, every codec with a worker that dies; only when it is named',
+    tests: [
+      ...WHOLE_TREE,
+      'test/numerics/webgpu.test.ts',
+      'test/cli/tutorials.test.ts',
+      'test/cli/package.test.ts',
+      'test/cluster/bits.test.ts',
+    ],
     files: ['test/api/no-untyped-fault.test.ts'],
     needsBuild: true,
     env: MANY,

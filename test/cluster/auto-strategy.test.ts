@@ -60,7 +60,10 @@ test('over a slow link of the server the workers take its shard over, and a late
   await stack.addWorker(SLOW);
   await stack.addWorker(SLOW);
   const { id } = await stack.client.createRun({ ...auto, checkpoint: { everyRounds: 5 } });
-  await stack.until('the second attempt', 60_000, async () => (await runOf(stack, id)).attempt === 2);
+  await stack.until('the second attempt', 60_000, async () => {
+    const { attempt, status, statusReason, pickedStrategy } = await runOf(stack, id);
+    return attempt === 2 || { attempt, status, statusReason, pickedStrategy };
+  });
   const { kind, why } = await pickedOf(id);
   expect(kind).toBe('multi-worker-mirrored');
   expect(why).toMatch(/a round takes \d.* step, .* exchange of .* latency, which is .* MB\/s; .*that saves \d\d %$/);
