@@ -32,7 +32,7 @@ interface Kept {
 interface Head {
   /** Where fit begins. */
   readonly epoch: number;
-  /** Of the optimizer: as float32, like the other numbers, it would not be exact. */
+  /** Steps of the optimizer: as float32, like the other numbers, the count would not be exact. */
   readonly steps: number;
   readonly weights: readonly Kept[];
   readonly optimizer: readonly Kept[];

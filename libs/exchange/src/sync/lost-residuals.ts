@@ -29,7 +29,7 @@ interface Count {
 /** The round that was committed last. */
 interface Newest {
   readonly round: number;
-  /** Of the attempt. */
+  /** Whether it is the last round of the attempt. */
   readonly isLast: boolean;
 }
 

@@ -46,7 +46,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
-  /** Of the replicas that were asked for: the first of each sum that would be sent without a codec. */
+  /** The first replica of each sum that would be sent without a codec, among the replicas that were asked for. */
   private firsts: ReadonlySet<number> | undefined;
   /** Blocks of the evaluation split that the compute thread owes. */
   private measuring = 0;

@@ -41,7 +41,7 @@ export interface RecordedMember {
 export interface RecordedStrategy {
   readonly kind: (typeof RECORDED_STRATEGIES)[number];
   readonly communication?: (typeof RECORDED_TOPOLOGIES)[number] | undefined;
-  /** Of the kinds that have several processes. */
+  /** This process among the others, with the kinds that have several. */
   readonly member?: RecordedMember | undefined;
 }
 
