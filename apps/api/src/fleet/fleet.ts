@@ -64,6 +64,7 @@ export class Fleet implements OnModuleDestroy {
   async onModuleDestroy(): Promise<void> {
     clearInterval(this.timer);
     await this.flushing;
+    await this.flush(); // so that the next start knows whom this one heard last
   }
 
   heartbeat(role: FleetRole, member: FleetMember): void {
