@@ -29,22 +29,23 @@ export class GroupCalls {
   /**
    * One meeting.
    * @param failures of replicas of this process
-   * @returns those of all processes
+   * @returns those of all processes, and whether the replicas go on: `decide` tells them
    */
-  async meet(group: Group, at: Met, failures: readonly Failure[]): Promise<readonly Failure[]> {
+  async meet(group: Group, at: Met, failures: readonly Failure[]): Promise<{ failures: readonly Failure[]; goesOn: boolean }> {
     const { share } = this.place;
     const what = `meeting ${++this.meetings} of functions in replicas`;
     const own = at.reason === undefined ? failures : [...failures, { replica: share.from, message: at.reason }];
     const called = await group.run({ what, values: encoded([at.kind, at.length, at.form]), failures: own, operations: [] });
     const all = called.failures.length > 0 ? called.failures : this.unequal(called);
     if (all.length === 0 && at.kind !== ENDED && at.kind !== FAILED_POINT) await this.add(group, at.length, what);
-    this.decide(all.length === 0 && at.kind !== FAILED_POINT ? GO_ON : GIVE_UP);
-    return all;
+    return { failures: all, goesOn: all.length === 0 && at.kind !== FAILED_POINT };
   }
 
-  /** The group is lost. */
-  giveUp(): void {
-    this.decide(GIVE_UP);
+  /** The replicas that wait go on, or end. What the main thread reads once they have ended has to be said before. */
+  decide(goesOn: boolean): void {
+    this.decisions[DECISION] = goesOn ? GO_ON : GIVE_UP;
+    Atomics.add(this.decisions, DECIDED, 1);
+    Atomics.notify(this.decisions, DECIDED);
   }
 
   /** Where the processes are at different points: the first one, and the first that differs. */
@@ -57,12 +58,6 @@ export class GroupCalls {
     const firstOf = (member: number): number => replicasOf(share.replicas, members, member).from;
     const told = (member: number): string => `replica ${firstOf(member)} ${pointInWords(points[member]![0], points[member]![1])}`;
     return [{ replica: firstOf(other), message: `${told(0)}, and ${told(other)}: ${UNEQUAL}` }];
-  }
-
-  private decide(decision: number): void {
-    this.decisions[DECISION] = decision;
-    Atomics.add(this.decisions, DECIDED, 1);
-    Atomics.notify(this.decisions, DECIDED);
   }
 
   private async add(group: Group, length: number, what: string): Promise<void> {

@@ -313,13 +313,13 @@ async function inProgress(work: () => Promise<void>): Promise<void> {
 }
 
 async function meet({ at }: Extract<ToGroup, { kind: 'meet' }>): Promise<void> {
-  let isDecided = false;
+  let goesOn = false;
   await inProgress(async () => {
-    const failed = await functions!.meet(await group, at, failuresHere());
-    isDecided = true;
-    for (const { replica, message } of failed) say({ kind: 'failed', message, replica });
+    const met = await functions!.meet(await group, at, failuresHere());
+    for (const { replica, message } of met.failures) say({ kind: 'failed', message, replica });
+    goesOn = met.goesOn;
   });
-  if (!isDecided) functions!.giveUp();
+  functions!.decide(goesOn);
 }
 
 const exchanges = {
