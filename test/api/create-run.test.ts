@@ -50,6 +50,12 @@ describe('a spec is refused, its field is named and nothing is written', () => {
       'strategy.localSteps',
       /at most 235/,
     ],
+    [
+      'synchronous steps to the end of the run',
+      { strategy: { kind: 'local-update', syncSteps: 40 }, optimizer: { name: 'sgd', learningRate: 0.1 }, length: { rounds: 40 } },
+      'strategy.syncSteps',
+      /40 of 40 rounds would have one step/,
+    ],
     ['more rounds than supported', { globalBatch: 4, length: { epochs: 100000 } }, 'length', /100000000/],
     ['a negative rate', { optimizer: { name: 'sgd', learningRate: -1 } }, 'optimizer.learningRate', /./],
     ['a name with an escape sequence', { name: 'x\u001b[2J' }, 'name', /control/],
@@ -139,6 +145,17 @@ describe('a run', () => {
       { from: 'PENDING', to: 'QUEUED', attempt: 1 },
     ]);
     expect(detail.data.run.events.edges[0].node).toEqual({ seq: 1, type: 'run.created' });
+    // Epochs of 235 steps: 5 of the second are synchronous, and 46 rounds of 5 steps are left in it.
+    const spec = {
+      strategy: { kind: 'local-update', localSteps: 5, syncSteps: 240 },
+      optimizer: { name: 'sgd', learningRate: 0.1 },
+      length: { epochs: 2 },
+    };
+    const postLocal = await caller.gql(CREATE_RUN, { spec });
+    const { data: asked } = await caller.gql('query($id: ID!) { run(id: $id) { progress { totalRounds totalEpochs } } }', {
+      id: postLocal.data.createRun.run.id,
+    });
+    expect(asked.run.progress).toEqual({ totalRounds: 286, totalEpochs: 2 });
   });
 
   it('takes a topology, and a cluster spec that bounds its servers', async () => {

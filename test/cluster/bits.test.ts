@@ -155,14 +155,16 @@ describe('over unix', () => {
     while (plane.workers.length < 3) await plane.addWorker();
     const kept = { innerState: 'keep', outerOptimizer: 'nesterov', startWorkers: 3 };
     for (const input of [
-      local(2, {}, { accumulate: 2 }),
+      local(2, { optimizer: { name: 'sgd', learningRate: 0.1 } }, { accumulate: 2, syncSteps: 3 }),
       local(2, { codec: { kind: 'top-k', density: 0.02, values: 'int2', errorFeedback: true } }, kept),
       local(2, { optimizer: { name: 'adam', learningRate: 0.002 } }, kept),
       local(2, {}, { ...kept, outerOptimizer: 'elastic', movingRate: 0.15 }),
       local(2, { codec: { kind: 'int8' } }, { outerOptimizer: 'elastic', startWorkers: 3 }),
     ]) {
-      const result = await plane.finished(await plane.train(input));
-      expect(result.weightsSha256).toBe(await reference(input));
+      const run = await plane.train(input);
+      expect((await plane.finished(run)).weightsSha256).toBe(await reference(input));
+      // The first one has rounds of 12 examples before those of 48.
+      expectLedger(run, 7, 'syncSteps' in input.strategy! ? 3 * 12 + 4 * 48 : 7 * 48);
     }
     // Slots that begin anew in each round belong to nobody: a worker may die.
     const long = local(2, { length: { rounds: 40 } }, { startWorkers: 3 });

@@ -17,6 +17,8 @@ test('one local step of SGD and an average at rate 1 are synchronous SGD, within
   const averaged = await trainReference(specOf({ kind: 'local-update', localSteps: 1 }));
   expect(averaged.rows).toEqual(plain.rows);
   expect(farthest(averaged.weights, plain.weights)).toBeLessThan(1e-5);
+  const postLocal = await trainReference(specOf({ kind: 'local-update', localSteps: 6, syncSteps: 12 }));
+  expect(farthest(postLocal.weights, plain.weights)).toBeLessThan(1e-5);
   const several = await trainReference(specOf({ kind: 'local-update', localSteps: 2 }));
   expect(farthest(several.weights, plain.weights)).toBeGreaterThan(1e-2);
 });

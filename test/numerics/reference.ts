@@ -96,12 +96,9 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   const engine = await createEngine({ spec, description, format, layout });
   const local = spec.strategy.kind === 'local-update' ? spec.strategy : undefined;
   const mostSteps = local?.localSteps ?? 1;
-  const schedule = createSchedule({
-    examples: train.count,
-    globalBatch: spec.globalBatch * mostSteps,
-    dropRemainder: spec.dropRemainder,
-    length: spec.length,
-  });
+  const { globalBatch, dropRemainder, length } = spec;
+  const first = local?.syncSteps ? { rounds: local.syncSteps, globalBatch } : undefined;
+  const schedule = createSchedule({ examples: train.count, globalBatch: globalBatch * mostSteps, dropRemainder, length, first });
   const inputShape = format.inputs[0]!.shape;
   const width = inputShape.reduce((product, n) => product * n, 1);
   const weights = new Float32Array(layout.totalLength);
@@ -152,6 +149,9 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   /** With elastic averaging: the weights that each replica goes on with. */
   const ownWeights = new Map<number, Float32Array>();
   const alpha = f(local?.movingRate ?? 0.9 / spec.replicas);
+  const { syncSteps = 0 } = local ?? {};
+  /** Number of the first step of a round for random layers. */
+  const drawOf = (round: number): number => (round < syncSteps ? round : syncSteps + (round - syncSteps) * mostSteps);
   /** What a replica sends after the local steps of a round: the difference of its weights times its examples. */
   const outerGradient = (rows: Int32Array, epoch: number, round: number, replica: number, steps: number): Float32Array => {
     const inner = (local?.innerState === 'keep' && kept.get(replica)) || { t: 0, own: newSlots() };
@@ -162,7 +162,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
       const part = rows.subarray(Math.floor((step * rows.length) / steps), Math.floor(((step + 1) * rows.length) / steps));
       if (part.length === 0) continue;
       engine.load(at);
-      const gradient = gradientOf(part, epoch, round * mostSteps + step, replica);
+      const gradient = gradientOf(part, epoch, drawOf(round) + step, replica);
       at = applied(spec.optimizer, ++inner.t, at, gradient, part.length, inner.own);
     }
     ownWeights.set(

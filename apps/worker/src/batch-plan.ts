@@ -10,7 +10,7 @@ import {
   streamKey,
   type Schedule,
 } from '@paceline/learning';
-import { fieldLength, localSteps, roundExamples, type RowFormat, type RunSpec } from '@paceline/spec';
+import { fieldLength, localSteps, roundsOf, type RowFormat, type RunSpec } from '@paceline/spec';
 
 export interface BatchPlanInit {
   readonly spec: RunSpec;
@@ -37,7 +37,7 @@ export class BatchPlan {
   constructor(readonly init: BatchPlanInit) {
     const { spec, examples, format, heldOutExamples = 0 } = init;
     this.heldOut = new HeldOut(spec.seed, examples + heldOutExamples, heldOutExamples);
-    this.schedule = createSchedule({ examples, globalBatch: roundExamples(spec), dropRemainder: spec.dropRemainder, length: spec.length });
+    this.schedule = createSchedule({ ...roundsOf(spec, examples), length: spec.length });
     this.format = format;
     this.totalRounds = this.schedule.totalRounds;
     this.maxExamples = Math.ceil(spec.globalBatch / spec.replicas);

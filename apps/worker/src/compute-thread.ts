@@ -10,7 +10,7 @@ import { spans } from '@paceline/exchange';
 import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { seatLayout } from '@paceline/hosting';
 import { createLayout, createSchedule, LocalUpdates, shardChunks, workerDescription } from '@paceline/learning';
-import { backupReplicasOf, CODECS, movingRate, rateFactor, roundExamples, type CodecSpec, type RunSpec } from '@paceline/spec';
+import { backupReplicasOf, CODECS, movingRate, rateFactor, roundsOf, stepsBefore, type CodecSpec, type RunSpec } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import {
   CELL_COMMITTED,
@@ -69,12 +69,7 @@ const generations = (isAsynchronous ? [0] : [0, 1]).map(
   (i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength),
 );
 
-const schedule = createSchedule({
-  examples: data.trainExamples,
-  globalBatch: roundExamples(spec),
-  dropRemainder: spec.dropRemainder,
-  length: spec.length,
-});
+const schedule = createSchedule({ ...roundsOf(spec, data.trainExamples), length: spec.length });
 const examplesOf = (round: number): number => schedule.round(round).count;
 const encoderOf = (codecSpec: CodecSpec | undefined): Encode | undefined => {
   const codec = codecOf(codecSpec, layout);
@@ -138,7 +133,7 @@ const local =
         load: (weights) => loadWeights(weights),
         loader,
         updates: localUpdates(spec.strategy),
-        localSteps: spec.strategy.localSteps,
+        stepsBefore: (round) => stepsBefore(spec, round),
         generation: (round) => generations[round & 1]!,
         outputs,
       })

@@ -2,7 +2,7 @@
  * Replicas that take local steps (strategy local-update): the batches of each from the loader, its gradients from the engine at weights of its own, and
  * the inner optimizer of libs/learning over both. A round sums loss and metrics over all local steps.
  *
- * Random layers draw by (seed, round · localSteps + local step, replica): with one local step as without local updates.
+ * Random layers draw by (seed, local steps before, replica): with one local step as without local updates.
  */
 import type { Engine, Sums } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
@@ -17,8 +17,8 @@ export interface LocalReplicasOptions {
   load(weights: Float32Array): void;
   readonly loader: BatchLoader;
   readonly updates: LocalUpdates;
-  /** Local steps of a whole round. */
-  readonly localSteps: number;
+  /** Local steps of whole rounds before this one. */
+  stepsBefore(round: number): number;
   /** The parameters of a round. */
   generation(round: number): Float32Array;
   readonly outputs: Pick<StepOutputs, 'progress' | 'isObsolete'>;
@@ -54,7 +54,7 @@ export class LocalReplicas implements ReplicaRounds {
   }
 
   private step({ round, replica, localStep, next }: Place, weights: Float32Array, out: Float32Array): Sums {
-    const { engine, load, loader, localSteps } = this.options;
+    const { engine, load, loader, stepsBefore } = this.options;
     let sinceMs = spans.now();
     const batches = loader.take(round, replica, localStep);
     spans.add('take rows', sinceMs);
@@ -69,7 +69,7 @@ export class LocalReplicas implements ReplicaRounds {
         spans.add('compute', sinceMs);
         sinceMs = spans.now();
       };
-      const sums = engine.step({ round: round * localSteps + localStep, replica, batches, out, onComputed });
+      const sums = engine.step({ round: stepsBefore(round) + localStep, replica, batches, out, onComputed });
       spans.add('take gradient', sinceMs);
       return sums;
     } finally {

@@ -7,7 +7,7 @@
  *   replica   with n positions in the round, floor(r·n/R) .. floor((r+1)·n/R)
  *   micro-batches of a replica, by the same floor rule
  */
-import { LIMITS, type RunSpec } from '@paceline/spec';
+import { LIMITS, roundGrid, type GridRound, type RoundGridOptions, type RunSpec } from '@paceline/spec';
 import { LearningError } from './errors.js';
 import { philox4x32, streamKey } from './random.js';
 
@@ -84,41 +84,31 @@ export function fillPermutation(seed: number, epoch: number, n: number, out: Int
   for (let i = 0; i < out.length; i++) out[i] = permutation.at(from + i);
 }
 
-export interface ScheduleOptions {
-  /** Examples of the training split. */
-  readonly examples: number;
-  /** Examples per round. */
-  readonly globalBatch: number;
-  /** Leave the ragged last round of an epoch out. */
-  readonly dropRemainder: boolean;
+export interface ScheduleOptions extends RoundGridOptions {
   /** Epochs or rounds; rounds may end inside an epoch. */
   readonly length: RunSpec['length'];
 }
 
-export interface ScheduledRound {
-  readonly epoch: number;
-  readonly roundInEpoch: number;
-  /** First position in the epoch's permutation. */
-  readonly first: number;
-  /** Examples of the round. */
-  readonly count: number;
-}
-
 export interface Schedule {
+  /** Of an epoch behind the first rounds, where those are others. */
   readonly roundsPerEpoch: number;
   readonly totalRounds: number;
   /** Round k, from 0. @throws RangeError outside of the run */
-  round(k: number): ScheduledRound;
+  round(k: number): GridRound;
+  /** Where round k would be, also behind the end of the run: what comes after so many rounds. */
+  place(k: number): Pick<GridRound, 'epoch' | 'roundInEpoch'>;
 }
 
 /**
  * The rounds of a run. With globalBatch > examples an epoch is one ragged round.
  * @throws LearningError SCHEDULE_IMPOSSIBLE, naming the field
  */
-export function createSchedule({ examples, globalBatch, dropRemainder, length }: ScheduleOptions): Schedule {
+export function createSchedule({ length, ...options }: ScheduleOptions): Schedule {
+  const { examples, globalBatch } = options;
   requireWhole('dataset', 'examples', examples, Number.MAX_SAFE_INTEGER);
   requireWhole('globalBatch', 'examples per round', globalBatch, Number.MAX_SAFE_INTEGER);
-  const roundsPerEpoch = dropRemainder ? Math.floor(examples / globalBatch) : Math.ceil(examples / globalBatch);
+  const grid = roundGrid(options);
+  const { roundsPerEpoch } = grid;
   if (roundsPerEpoch === 0) {
     throw new LearningError(
       'SCHEDULE_IMPOSSIBLE',
@@ -126,16 +116,15 @@ export function createSchedule({ examples, globalBatch, dropRemainder, length }:
       'globalBatch',
     );
   }
-  const totalRounds = 'epochs' in length ? length.epochs * roundsPerEpoch : length.rounds;
+  const totalRounds = 'epochs' in length ? grid.roundsIn(length.epochs) : length.rounds;
   requireWhole('epochs' in length ? 'length.epochs' : 'length.rounds', 'rounds', totalRounds, LIMITS.rounds);
   return {
     roundsPerEpoch,
     totalRounds,
+    place: grid.round,
     round(k) {
       if (!Number.isSafeInteger(k) || k < 0 || k >= totalRounds) throw new RangeError(`round ${k} of ${totalRounds}`);
-      const roundInEpoch = k % roundsPerEpoch;
-      const first = roundInEpoch * globalBatch;
-      return { epoch: Math.floor(k / roundsPerEpoch), roundInEpoch, first, count: Math.min(globalBatch, examples - first) };
+      return grid.round(k);
     },
   };
 }

@@ -51,6 +51,7 @@ export const COMPARABLE_STRATEGY_FIELDS = [
   'delayCompensation',
   'backupReplicas',
   'localSteps',
+  'syncSteps',
   'outerOptimizer',
   'outerLearningRate',
   'outerMomentum',

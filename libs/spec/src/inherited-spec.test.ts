@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { inheritedLength, inheritSpec, optimizerIssues, variableIssues } from './inherited-spec.js';
+import { roundGrid } from './round-grid.js';
 import type { VariableSpec } from './model-description.js';
 import { parseRunSpec, type RunSpec, type RunSpecInput } from './run-spec.js';
 
@@ -76,11 +77,12 @@ test('a run goes on to the end of its source, and from that end as long again', 
     { ...source, length: { rounds: 12 } },
     { ...source, length: { epochs: 2 } },
   ];
-  expect(inheritedLength(rounds, 11, 5)).toEqual({ rounds: 12 });
-  expect(inheritedLength(rounds, 12, 5)).toEqual({ rounds: 24 });
-  expect(inheritedLength(epochs, 9, 5)).toEqual({ epochs: 2 });
-  expect(inheritedLength(epochs, 10, 5)).toEqual({ epochs: 4 });
-  expect(inheritedLength(epochs, 10, 50), 'with larger epochs there is room').toEqual({ epochs: 2 });
+  const gridOf = (roundsPerEpoch: number) => roundGrid({ examples: roundsPerEpoch, globalBatch: 1, dropRemainder: false });
+  expect(inheritedLength(rounds, 11, gridOf(5))).toEqual({ rounds: 12 });
+  expect(inheritedLength(rounds, 12, gridOf(5))).toEqual({ rounds: 24 });
+  expect(inheritedLength(epochs, 9, gridOf(5))).toEqual({ epochs: 2 });
+  expect(inheritedLength(epochs, 10, gridOf(5))).toEqual({ epochs: 4 });
+  expect(inheritedLength(epochs, 10, gridOf(50)), 'with larger epochs there is room').toEqual({ epochs: 2 });
 });
 
 test('other variables are refused with the first that differs', () => {

@@ -9,6 +9,7 @@ import { appliedByServers } from './local-update.js';
 import type { VariableSpec } from './model-description.js';
 import { optimizerSlots } from './optimizer-slots.js';
 import type { SpecIssue } from './plain-issues.js';
+import type { RoundGrid } from './round-grid.js';
 import type { RunSpec } from './run-spec.js';
 
 /** Groups whose fields are taken over one by one; any other field is replaced as a whole. */
@@ -75,13 +76,13 @@ export function inheritSpec(source: RunSpec, given: unknown): unknown {
  * How long the new run is when the request does not say: to the end of the source, or, when the checkpoint is that end already, as
  * long again.
  * @param round committed rounds of the checkpoint
- * @param roundsPerEpoch of the new run
+ * @param grid of the new run
  */
-export function inheritedLength(source: RunSpec, round: number, roundsPerEpoch: number): RunSpec['length'] {
+export function inheritedLength(source: RunSpec, round: number, grid: Pick<RoundGrid, 'roundsIn' | 'epochsIn'>): RunSpec['length'] {
   const { length } = source;
-  const rounds = 'rounds' in length ? length.rounds : length.epochs * roundsPerEpoch;
+  const rounds = 'rounds' in length ? length.rounds : grid.roundsIn(length.epochs);
   if (round < rounds) return length;
-  return 'rounds' in length ? { rounds: round + length.rounds } : { epochs: Math.ceil(round / roundsPerEpoch) + length.epochs };
+  return 'rounds' in length ? { rounds: round + length.rounds } : { epochs: Math.ceil(grid.epochsIn(round)) + length.epochs };
 }
 
 /** Refuses an optimizer whose slots differ from those of the source. */

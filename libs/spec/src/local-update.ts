@@ -4,6 +4,7 @@
  */
 import type { LearningRateSpec } from './learning-rate.js';
 import type { OptimizerSpec } from './optimizer-spec.js';
+import type { RoundGridOptions } from './round-grid.js';
 import type { StrategySpec } from './strategy.js';
 
 interface Distributed {
@@ -31,6 +32,25 @@ export const localSteps = ({ strategy }: Distributed): number => (strategy.kind 
 
 /** Examples of a round over all replicas: the last one of an epoch may have fewer. */
 export const roundExamples = (spec: Distributed & { readonly globalBatch: number }): number => spec.globalBatch * localSteps(spec);
+
+/** Rounds at the beginning of the run that have one local step; 0 without them. */
+export const syncSteps = ({ strategy }: Distributed): number => (strategy.kind === 'local-update' ? (strategy.syncSteps ?? 0) : 0);
+
+/** Local steps of whole rounds before a round: by this random layers draw, so the synchronous steps draw as a run without local updates does. */
+export function stepsBefore(spec: Distributed, round: number): number {
+  const first = Math.min(round, syncSteps(spec));
+  return first + (round - first) * localSteps(spec);
+}
+
+/** How the examples of a run are divided into rounds. @param examples of the training split */
+export function roundsOf(
+  spec: Distributed & { readonly globalBatch: number; readonly dropRemainder: boolean },
+  examples: number,
+): RoundGridOptions {
+  const { globalBatch, dropRemainder } = spec;
+  const rounds = syncSteps(spec);
+  return { examples, globalBatch: roundExamples(spec), dropRemainder, first: rounds > 0 ? { rounds, globalBatch } : undefined };
+}
 
 /** What the servers of a run apply to the gradient of a round. */
 export function appliedByServers<NonFinite extends string>(

@@ -1,6 +1,8 @@
 /** What does not go together in the strategy of a run, or with it. */
 import type { z } from 'zod';
 import type { CodecSpec } from './codec-spec.js';
+import type { LearningRateSpec } from './learning-rate.js';
+import { optimizerSlots } from './optimizer-slots.js';
 import { isLayerwise, type OptimizerSpec } from './optimizer-spec.js';
 import type { localUpdateSchema, multiWorkerMirroredSchema, parameterServerSchema, StrategySpec } from './strategy.js';
 
@@ -13,6 +15,9 @@ interface Conflicting {
     readonly nonFinite: string;
   };
   readonly optimizer: OptimizerSpec;
+  readonly learningRate?: LearningRateSpec | undefined;
+  readonly validation?: { readonly everyRounds?: number | undefined } | undefined;
+  readonly earlyStopping?: object | undefined;
   readonly reduceLROnPlateau?: object | undefined;
   readonly replicas: number;
   readonly engine: string;
@@ -45,7 +50,12 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'one-device':
       return [...aloneConflicts(strategy, spec), ...deviceConflicts(spec)];
     case 'local-update':
-      return [...serverConflicts(strategy, spec), ...localConflicts(strategy, spec), ...elasticConflicts(strategy, spec)];
+      return [
+        ...serverConflicts(strategy, spec),
+        ...localConflicts(strategy, spec),
+        ...syncConflicts(strategy, spec),
+        ...elasticConflicts(strategy, spec),
+      ];
   }
 }
 
@@ -180,6 +190,40 @@ function localConflicts(
     conflicts.push([
       'strategy.innerState',
       'keep does not go with nonFinite skip: slots that have become NaN in a round that is left out would stay so; set it to reset',
+    ]);
+  return conflicts;
+}
+
+/** The first rounds of post-local SGD are synchronous steps, and epochs have other numbers of rounds there. */
+function syncConflicts(
+  { syncSteps, outerOptimizer, outerLearningRate = 1, innerState }: z.output<typeof localUpdateSchema>,
+  { optimizer, learningRate, validation, earlyStopping }: Conflicting,
+): Conflict[] {
+  if (syncSteps === undefined) return [];
+  const conflicts: Conflict[] = [];
+  if (outerOptimizer !== 'sgd' || outerLearningRate !== 1)
+    conflicts.push([
+      'strategy.syncSteps',
+      'needs the outer optimizer sgd at rate 1: a synchronous step averages the replicas, and another outer step is one over several local steps',
+    ]);
+  if (innerState === 'reset' && optimizerSlots(optimizer).length > 0)
+    conflicts.push([
+      'strategy.innerState',
+      `must be keep with syncSteps and ${optimizer.name}: reset would begin each synchronous step with new slots; only sgd has none`,
+    ]);
+  for (const [field, rounds] of [
+    ['warmupEpochs', 'warmupRounds'],
+    ['decayEpochs', 'decayRounds'],
+  ] as const)
+    if (learningRate?.[field] !== undefined)
+      conflicts.push([
+        `learningRate.${field}`,
+        `does not go with syncSteps, where epochs have different numbers of rounds: give ${rounds}`,
+      ]);
+  if ((validation ?? earlyStopping) && validation?.everyRounds === undefined)
+    conflicts.push([
+      'validation.everyRounds',
+      'is needed with syncSteps, where epochs have different numbers of rounds: give it in place of everyEpochs',
     ]);
   return conflicts;
 }

@@ -1,5 +1,7 @@
+import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { appliedByServers, localSteps, movingRate, roundExamples } from './local-update.js';
+import { appliedByServers, localSteps, movingRate, roundExamples, roundsOf } from './local-update.js';
+import { roundGrid } from './round-grid.js';
 import { parseRunSpec, roundPlan } from './run-spec.js';
 import { isThreaded, shardCount, shardHosts, startWorkersOf, threadsOf } from './strategy.js';
 
@@ -88,6 +90,73 @@ test('local updates: the servers apply the outer optimizer to rounds of several 
   const plain = specOf({ kind: 'parameter-server' });
   expect(appliedByServers(plain)).toMatchObject({ optimizer: { name: 'momentum' }, learningRate: { warmupRounds: 3 } });
   expect([localSteps(plain), roundExamples(plain), roundPlan(plain)]).toEqual([1, 100, 'two-phase']);
+});
+
+test('post-local SGD: what goes with synchronous steps at first, and where these end', () => {
+  const post = (strategy: object, more: object = {}) =>
+    issuesOf({ kind: 'local-update', syncSteps: 10, ...strategy }, { optimizer: { name: 'sgd', learningRate: 0.1 }, ...more });
+  expect(post({})).toEqual([]);
+  expect(post({ innerState: 'keep', outerLearningRate: 1 }, { optimizer: { name: 'adam', learningRate: 0.001 } })).toEqual([]);
+  for (const other of [{ outerOptimizer: 'nesterov' }, { outerLearningRate: 0.5 }, { outerOptimizer: 'elastic' }])
+    expect(post(other)).toEqual([expect.stringMatching(/^strategy\.syncSteps: needs the outer optimizer sgd at rate 1/)]);
+  expect(post({}, { optimizer: { name: 'momentum', learningRate: 0.1, momentum: 0.9 } })).toEqual([
+    expect.stringMatching(/^strategy\.innerState: must be keep with syncSteps and momentum/),
+  ]);
+  expect(post({}, { learningRate: { warmupEpochs: 1, schedule: 'cosine', decayEpochs: 3 } })).toEqual([
+    expect.stringMatching(/^learningRate\.warmupEpochs: .*give warmupRounds/),
+    expect.stringMatching(/^learningRate\.decayEpochs: .*give decayRounds/),
+  ]);
+  for (const validating of [{ validation: { everyEpochs: 1 } }, { earlyStopping: { patience: 2 } }])
+    expect(post({}, validating)).toEqual([expect.stringMatching(/^validation\.everyRounds: is needed with syncSteps/)]);
+  expect(post({}, { validation: { everyRounds: 5 }, earlyStopping: { patience: 2 } })).toEqual([]);
+  const result = parseRunSpec({
+    strategy: { kind: 'local-update', localSteps: 4, syncSteps: 14 },
+    optimizer: { name: 'sgd', learningRate: 0.1 },
+    globalBatch: 100,
+  });
+  if (!result.ok) throw new Error(JSON.stringify(result.issues));
+  // Ten steps an epoch: four of the second are synchronous, and two rounds are left in it.
+  const grid = roundGrid(roundsOf(result.spec, 950));
+  expect([grid.roundsPerEpoch, grid.roundsIn(1), grid.roundsIn(2), grid.roundsIn(4)]).toEqual([3, 10, 16, 22]);
+  expect([9, 13, 14, 15, 16, 18].map((k) => Object.values(grid.round(k)))).toEqual([
+    [0, 9, 900, 50],
+    [1, 3, 300, 100],
+    [1, 4, 400, 400],
+    [1, 5, 800, 150],
+    [2, 0, 0, 400],
+    [2, 2, 800, 150],
+  ]);
+});
+
+test('a grid of rounds has every example of an epoch once, and counts what it has', () => {
+  const whole = fc.integer({ min: 1, max: 40 });
+  fc.assert(
+    fc.property(
+      whole,
+      whole,
+      fc.integer({ min: 1, max: 5 }),
+      fc.integer({ min: 0, max: 30 }),
+      fc.boolean(),
+      (examples, batch, steps, rounds, drops) => {
+        fc.pre(!drops || examples >= batch * steps);
+        const grid = roundGrid({ examples, globalBatch: batch * steps, dropRemainder: drops, first: { rounds, globalBatch: batch } });
+        let [epoch, next, seen] = [0, 0, 0];
+        for (let k = 0; k < 40; k++) {
+          const round = grid.round(k);
+          if (round.epoch > epoch) {
+            if (!drops) expect(next).toBe(examples);
+            expect([round.epoch, round.roundInEpoch, grid.roundsIn(round.epoch)]).toEqual([++epoch, 0, k]);
+            next = 0;
+          }
+          expect([round.first, round.count > 0 && round.first + round.count <= examples]).toEqual([next, true]);
+          expect([grid.examplesIn(k), Math.floor(grid.epochsIn(k))]).toEqual([seen, epoch]);
+          next += round.count;
+          seen += round.count;
+        }
+      },
+    ),
+    { numRuns: 100 },
+  );
 });
 
 test('what all kinds are asked for', () => {

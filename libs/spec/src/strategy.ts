@@ -115,6 +115,14 @@ export const localUpdateSchema = z.strictObject({
       'Batches that a replica trains on by itself in a round, with `optimizer`, before its weights are averaged with the others (H).',
     )
     .default(20),
+  syncSteps: z
+    .int()
+    .min(1)
+    .max(LIMITS.rounds)
+    .describe(
+      'Rounds at the beginning of the run that have one local step each, before those of `localSteps` (post-local SGD, Lin et al. 2018); with sgd at rate 1 as the outer optimizer. Left out: none.',
+    )
+    .optional(),
   outerOptimizer: z
     .enum(OUTER_OPTIMIZERS)
     .describe(

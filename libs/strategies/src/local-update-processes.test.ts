@@ -60,7 +60,7 @@ const lastLine = ({ status, output, errors }: Ended): Record<string, unknown> =>
 };
 const results = async (running: readonly Running[]) => (await Promise.all(running.map(({ ended }) => ended))).map(lastLine);
 
-it.each([{ outer: 'average' }, { outer: 'nesterov' }, { outer: 'elastic', movingRate: 0.2 }])(
+it.each([{ outer: 'average', syncSteps: 2 }, { outer: 'nesterov' }, { outer: 'elastic', movingRate: 0.2 }])(
   '2 and 3 processes end with the weights, the optimizer and the validations of one: %o',
   async (outer) => {
     const options = { localSteps: 3, ...outer };

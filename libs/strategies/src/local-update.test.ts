@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { ArgumentError, ClusterConfigError, ReplicaError } from './errors.js';
 import { LocalUpdateStrategy, type LocalUpdateOptions } from './local-update.js';
 import { CLASSES, compiled, EXAMPLES, expectSame, FEATURES, mlp, oneHot, QUIET, rows, weightsOf } from './models.fixture.js';
-import { OneDeviceStrategy } from './thread-strategies.js';
+import { MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 import type { ThreadPool } from './threads/thread-pool.js';
 
 const BATCH = 16;
@@ -24,7 +24,11 @@ const mean = (values: readonly number[][][]): number[][] =>
   values[0]!.map((of, w) => of.map((_, i) => values.reduce((sum, one) => sum + one[w]![i]!, 0) / values.length));
 
 /** The same with a model of tf.js for each replica. Batches of 16, 16, 16 and 2 rows, in halves. */
-async function simulated(localSteps: number, outer?: { readonly rate: number; readonly momentum: number }): Promise<number[][]> {
+async function simulated(
+  localSteps: number,
+  outer?: { readonly rate: number; readonly momentum: number },
+  syncSteps = 0,
+): Promise<number[][]> {
   const models = Array.from({ length: REPLICAS }, build);
   const shapes = models[0]!.getWeights().map(({ shape }) => shape);
   const tensors = (values: number[][]) => values.map((of, i) => tf.tensor(of, shapes[i]));
@@ -57,7 +61,7 @@ async function simulated(localSteps: number, outer?: { readonly rate: number; re
     const half = Math.min(BATCH, EXAMPLES - from) / 2;
     for (const [r, model] of models.entries())
       await model.trainOnBatch(tf.slice(xs, from + r * half, half), tf.slice(ys, from + r * half, half));
-    if (++alone === localSteps) await average();
+    if (++alone === (step < syncSteps ? 1 : localSteps)) await average();
   }
   if (alone > 0) await average();
   return common;
@@ -77,6 +81,30 @@ it('averages models and optimizers after their steps, with the same bits on 1 an
   const one = new LocalUpdateStrategy({ threads: 1, replicas: REPLICAS, localSteps: 3 });
   expect(await trained(one)).toEqual(weights);
   await one.dispose();
+});
+
+it('takes its first steps together, with the bits of MirroredStrategy, and goes on alone from there', async () => {
+  const options = { replicas: REPLICAS, localSteps: 3, syncSteps: 3 };
+  const [two, one] = [2, 1].map((threads) => new LocalUpdateStrategy({ ...options, threads })) as [
+    LocalUpdateStrategy,
+    LocalUpdateStrategy,
+  ];
+  const weights = await trained(two);
+  // With momentum the mean of one step of each replica is the step of their mean gradient.
+  expectClose(weights, await simulated(3, undefined, 3));
+  expect(await trained(one)).toEqual(weights);
+  await one.dispose();
+  await two.dispose();
+  const together = new LocalUpdateStrategy({ ...options, threads: REPLICAS, syncSteps: EPOCHS * 4 });
+  const mirrored = new MirroredStrategy({ threads: REPLICAS });
+  const fit = async (of: LocalUpdateStrategy | MirroredStrategy) => {
+    const model = of.scope(build);
+    const { history } = await model.fit(rows(), oneHot(), args);
+    return [weightsOf(model), history['loss']];
+  };
+  expect(await fit(together)).toEqual(await fit(mirrored));
+  await together.dispose();
+  await mirrored.dispose();
 });
 
 it('takes an outer step with Nesterov momentum', async () => {
@@ -213,6 +241,8 @@ it('refuses options that it does not know, and clusters without a secret, before
     expect(() => new LocalUpdateStrategy(options as LocalUpdateOptions)).toThrow(ArgumentError);
   };
   refused({ localSteps: 0 }, 'localSteps must be a whole number from 1');
+  refused({ syncSteps: -1 }, 'syncSteps must be a whole number from 0');
+  refused({ syncSteps: 4, outer: 'nesterov' }, "syncSteps needs outer: 'average', not 'nesterov'");
   refused({ outer: 'adam' }, 'outer must be average, nesterov or elastic');
   refused({ movingRate: 0.1 }, "movingRate needs outer: 'elastic'");
   refused({ outer: 'elastic', threads: 1, replicas: 4, movingRate: 0.26 }, 'at most 1 / replicas (0.25)');

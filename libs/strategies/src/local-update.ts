@@ -3,12 +3,17 @@ import { ArgumentError } from './errors.js';
 import type { GroupThread } from './members/group-link.js';
 import { communicationOf, planned, type Communication, type MultiWorkerOptions } from './multi-worker.js';
 import { Strategy, type RunStrategy } from './strategy.js';
-import { ThreadExchange } from './threads/thread-exchange.js';
+import { ThreadExchange, type LocalTraining } from './threads/thread-exchange.js';
 import type { OuterRule } from './update-rule.js';
 
 export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding'> {
   /** Steps that a replica takes between two averages; 8 by default. */
   readonly localSteps?: number;
+  /**
+   * Steps at the beginning that all replicas take together, as with MirroredStrategy (post-local SGD, arXiv:1808.07217); by the count of the model's
+   * optimizer, so a model that is trained further takes none again. None by default; with `outer: 'average'` alone.
+   */
+  readonly syncSteps?: number;
   /**
    * What an average does: `average` makes it the common parameters; `nesterov` takes an outer step towards it, with Nesterov momentum (DiLoCo,
    * arXiv:2311.08105); with `elastic` every copy keeps its parameters, and they and the common ones are pulled towards each other (EASGD,
@@ -25,9 +30,9 @@ export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerS
 
 const NAME = 'LocalUpdateStrategy';
 const LOCAL_STEPS = 8;
-const LOCAL_STEPS_MOST = 1_000_000;
+const STEPS_MOST = 1_000_000;
 const ELASTIC_SHARE = 0.9;
-const OWN = ['localSteps', 'outer', 'outerLearningRate', 'outerMomentum', 'movingRate'];
+const OWN = ['localSteps', 'syncSteps', 'outer', 'outerLearningRate', 'outerMomentum', 'movingRate'];
 const OF_CLUSTER = ['cluster', 'secret', 'joinDeadlineMs', 'transport', 'listenHost', 'communication', 'hosts'];
 const KNOWN = ['threads', 'replicas', 'seed', 'deadlineMs', ...OWN, ...OF_CLUSTER];
 
@@ -61,21 +66,27 @@ export class LocalUpdateStrategy extends Strategy {
   }
 
   override toRun(): RunStrategy {
-    const { steps: localSteps, outer } = this.local;
-    return { strategy: { kind: 'local-update', localSteps, innerState: 'keep', ...outerOfRun(outer) }, replicas: this.numReplicasInSync };
+    const { steps: localSteps, outer, syncSteps } = this.local;
+    const phases = syncSteps > 0 ? { localSteps, syncSteps } : { localSteps };
+    return { strategy: { kind: 'local-update', ...phases, innerState: 'keep', ...outerOfRun(outer) }, replicas: this.numReplicasInSync };
   }
 }
 
-interface LocalTraining {
-  readonly steps: number;
-  readonly outer: OuterRule;
+function localOf(options: LocalUpdateOptions, replicas: number): LocalTraining {
+  const { localSteps: steps = LOCAL_STEPS, syncSteps = 0 } = options;
+  requireSteps('localSteps', steps, 1);
+  requireSteps('syncSteps', syncSteps, 0);
+  const outer = outerOf(options, replicas);
+  if (syncSteps > 0 && outer.name !== 'average')
+    throw new ArgumentError(
+      `${NAME}: syncSteps needs outer: 'average', not '${outer.name}': an outer step is one over several local steps`,
+    );
+  return { steps, outer, syncSteps };
 }
 
-function localOf(options: LocalUpdateOptions, replicas: number): LocalTraining {
-  const { localSteps: steps = LOCAL_STEPS } = options;
-  if (!Number.isInteger(steps) || steps < 1 || steps > LOCAL_STEPS_MOST)
-    throw new ArgumentError(`${NAME}: localSteps must be a whole number from 1 to ${LOCAL_STEPS_MOST}, not ${String(steps)}`);
-  return { steps, outer: outerOf(options, replicas) };
+function requireSteps(option: string, steps: number, least: number): void {
+  if (Number.isInteger(steps) && steps >= least && steps <= STEPS_MOST) return;
+  throw new ArgumentError(`${NAME}: ${option} must be a whole number from ${least} to ${STEPS_MOST}, not ${String(steps)}`);
 }
 
 function outerOfRun(outer: OuterRule) {

@@ -23,7 +23,10 @@ import {
   type SpecIssue,
   localModelIssue,
   localSteps,
-  roundExamples,
+  type RoundGrid,
+  roundGrid,
+  roundsOf,
+  syncSteps,
   workerElements,
 } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
@@ -90,7 +93,7 @@ export class PrepareRun {
     if (clusterSpecId && !clusterSpec) throw new Refusal(new NotFound('cluster spec with this id'));
     const found = accepted(await this.datasets.of(viewer.teamId, asked));
     const pinned = Object.assign({}, asked, found.pinned);
-    const cheap = resume ? lengthened(resume, input, pinned, roundsPerEpochOf(pinned, found.data)) : pinned;
+    const cheap = resume ? lengthened(resume, input, pinned, gridOf(pinned, found.data)) : pinned;
     const { issues, ...length } = lengthOf(cheap, found);
     requireNone([...issues, ...augmentationIssues(cheap, found.data), ...placingIssues(cheap, found.data, clusterSpec, resume !== null)]);
     // Reading the training split is what costs.
@@ -209,14 +212,13 @@ function augmentationIssues({ augmentation, features }: RunSpec, { format }: Run
   return message === undefined ? [] : [{ path: 'augmentation', message }];
 }
 
-const roundsPerEpochOf = (spec: RunSpec, { trainExamples }: RunData): number =>
-  spec.dropRemainder ? Math.floor(trainExamples / roundExamples(spec)) : Math.ceil(trainExamples / roundExamples(spec));
+const gridOf = (spec: RunSpec, { trainExamples }: RunData): RoundGrid => roundGrid(roundsOf(spec, trainExamples));
 
 /** Rounds by the schedule, and what makes one impossible. */
 function lengthOf(spec: RunSpec, { data, name }: RunDataset): { roundsPerEpoch: number; totalRounds: number; issues: SpecIssue[] } {
   const { globalBatch, length } = spec;
-  const roundsPerEpoch = roundsPerEpochOf(spec, data);
-  const totalRounds = 'rounds' in length ? length.rounds : length.epochs * roundsPerEpoch;
+  const { roundsPerEpoch, roundsIn } = gridOf(spec, data);
+  const totalRounds = 'rounds' in length ? length.rounds : roundsPerEpoch === 0 ? 0 : roundsIn(length.epochs);
   const issues: SpecIssue[] = [];
   const steps = localSteps(spec);
   const stepsPerEpoch = Math.ceil(data.trainExamples / globalBatch);
@@ -232,6 +234,12 @@ function lengthOf(spec: RunSpec, { data, name }: RunDataset): { roundsPerEpoch: 
     issues.push({
       path: 'globalBatch',
       message: `${steps > 1 ? `a round of ${steps} local steps with globalBatch` : 'globalBatch'} (${globalBatch}) is larger than the ${data.trainExamples} examples of ${name}, and dropRemainder drops the rest: no round is left`,
+    });
+  }
+  if (roundsPerEpoch > 0 && syncSteps(spec) >= totalRounds) {
+    issues.push({
+      path: 'strategy.syncSteps',
+      message: `${syncSteps(spec)} of ${totalRounds} rounds would have one step, and none is left for localSteps: set it to less, or take parameter-server`,
     });
   }
   if (totalRounds > LIMITS.rounds) {

@@ -8,6 +8,7 @@ import {
   unpinDecay,
   variableIssues,
   type ModelDescription,
+  type RoundGrid,
   type RunSpec,
   type SpecIssue,
 } from '@paceline/spec';
@@ -73,9 +74,9 @@ export const inheritedFrom = ({ source }: ResumePoint, given: unknown): unknown 
 const saysLength = (given: unknown): boolean => given !== null && typeof given === 'object' && 'length' in given;
 
 /** The spec with the length that the request gives it, or that follows from the source. */
-export function lengthened({ source, point }: ResumePoint, given: unknown, spec: RunSpec, roundsPerEpoch: number): RunSpec {
-  if (saysLength(given) || roundsPerEpoch === 0) return spec;
-  return { ...spec, length: inheritedLength(source, point.round, roundsPerEpoch) };
+export function lengthened({ source, point }: ResumePoint, given: unknown, spec: RunSpec, grid: RoundGrid): RunSpec {
+  if (saysLength(given) || grid.roundsPerEpoch === 0) return spec;
+  return { ...spec, length: inheritedLength(source, point.round, grid) };
 }
 
 /** What can be said without building the model. */

@@ -8,7 +8,7 @@ import {
   type RunChange,
   type RunResult,
 } from '@paceline/control-plane';
-import { roundExamples, type RunSpec } from '@paceline/spec';
+import { roundGrid, roundsOf, type RoundGrid, type RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 import type { RunRow } from './run-columns.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
@@ -55,19 +55,19 @@ export const namedMeasures = (values: MeasuresRecord = {}) => ({
 export function progressOf(row: RunRow): RunProgress {
   const { round, latest, phase } = stateOf(row);
   const totalRounds = Number(row.totalRounds);
-  const perEpoch = Number(row.roundsPerEpoch);
+  const { round: place, epochsIn } = gridOf(row);
   const { values, loss, accuracy } = namedMeasures(latest?.values);
   return {
     phase,
     round,
     totalRounds,
-    epoch: Math.floor(Math.max(0, Math.min(round, totalRounds - 1)) / perEpoch),
-    totalEpochs: totalRounds / perEpoch,
+    epoch: place(Math.max(0, Math.min(round, totalRounds - 1))).epoch,
+    totalEpochs: epochsIn(totalRounds),
     values,
     loss,
     accuracy,
     validation: latest?.validation ?? null,
-    ...speedOf(row, latest?.examplesPerSecond ?? null, totalRounds - round),
+    ...speedOf(row, latest?.examplesPerSecond ?? null, round),
     ...seatsOf(row),
   };
 }
@@ -88,13 +88,13 @@ function stateOf(row: RunRow) {
   return { round: result.rounds, latest, phase: 'finished' as const };
 }
 
-/** @param speed examples a second, as measured last */
-function speedOf(row: RunRow, speed: number | null, roundsLeft: number): Pick<RunProgress, 'examplesPerSecond' | 'etaSeconds'> {
+/** @param speed examples a second, as measured last @param round committed rounds */
+function speedOf(row: RunRow, speed: number | null, round: number): Pick<RunProgress, 'examplesPerSecond' | 'etaSeconds'> {
   // A run that waits for somebody does not come nearer to its end.
   const hasEta = row.status === 'RUNNING' && !coordinatorOf(row)?.waitingFor;
   return {
     examplesPerSecond: isOver(row.status) ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
-    etaSeconds: !hasEta || !speed ? null : (roundsLeft * roundExamples(specOf(row))) / speed,
+    etaSeconds: !hasEta || !speed ? null : (scheduledExamples(row, Number(row.totalRounds)) - scheduledExamples(row, round)) / speed,
   };
 }
 
@@ -108,13 +108,10 @@ function seatsOf(row: RunRow): Pick<RunProgress, 'workers' | 'replicas' | 'waiti
   };
 }
 
-/** Examples that rounds 0..rounds-1 have, by the schedule of the spec: whole epochs, then full batches. */
-export function scheduledExamples(row: RunRow, rounds: number): number {
-  const perRound = roundExamples(specOf(row));
-  const perEpoch = Number(row.roundsPerEpoch);
-  const examplesPerEpoch = specOf(row).dropRemainder ? perEpoch * perRound : row.trainExamples;
-  return Math.floor(rounds / perEpoch) * examplesPerEpoch + (rounds % perEpoch) * perRound;
-}
+const gridOf = (row: RunRow): RoundGrid => roundGrid(roundsOf(specOf(row), row.trainExamples));
+
+/** Examples that rounds 0..rounds-1 have, by the schedule of the spec. */
+export const scheduledExamples = (row: RunRow, rounds: number): number => gridOf(row).examplesIn(rounds);
 
 export function resultTypeOf(row: RunRow): RunResultType | null {
   const result = resultOf(row);

@@ -9,6 +9,7 @@ import { isScaled, measuresAt, outputsOf, withoutDiagonal, type Measure, type Ta
 import { MetricPicker } from './MetricPicker.js';
 import { rateCurve } from './rate-curve.js';
 import type { RunDetails } from './run-details.js';
+import { hasEvenEpochs } from './spec-facts.js';
 import { OF_VALIDATION, seriesOf, SPEED, type MetricsByName } from './series.js';
 import type { RunCourse } from './use-course.js';
 import { useDetail } from './use-detail.js';
@@ -34,7 +35,7 @@ export function Charts({ run, measures, metrics: coarse, course, scales }: Props
   const full = trainedSpan(coarse, totalRounds);
   const shown = (zoom && zoomTo(zoom, full)) ?? full;
   const view: ChartView = {
-    roundsPerEpoch: totalEpochs > 0 ? totalRounds / totalEpochs : undefined,
+    roundsPerEpoch: totalEpochs > 0 && hasEvenEpochs(run.spec) ? totalRounds / totalEpochs : undefined,
     full,
     shown,
     onZoom: (span) => setZoom(span && zoomTo(span, full)),

@@ -10,6 +10,7 @@ import { CancelRun } from './CancelRun.js';
 import { MOST, totalText, type Unit } from './extension.js';
 import { NumberDialog } from './NumberDialog.js';
 import type { RunDetails } from './run-details.js';
+import { hasEvenEpochs } from './spec-facts.js';
 
 type Answer = { readonly __typename: string; readonly message?: string };
 
@@ -126,7 +127,7 @@ function ExtendRunDialog({ run, busy, send }: ExtendProps): ReactNode {
       ]}
       initial=""
       submit="Extend"
-      preview={(typed, unit) => totalText(typed, unit, run.progress)}
+      preview={(typed, unit) => totalText(typed, unit, run.progress, hasEvenEpochs(run.spec))}
       send={send}
     />
   );

@@ -36,6 +36,9 @@ const ON_WORKERS: readonly unknown[] = ['multi-worker-mirrored', 'mirrored', 'on
 /** Whether the run has no parameter servers: each of its workers holds a shard. */
 export const shardsOnWorkers = (spec: unknown): boolean => ON_WORKERS.includes(object(object(spec)['strategy'])['kind']);
 
+/** Whether all epochs have the same number of rounds. */
+export const hasEvenEpochs = (spec: unknown): boolean => object(object(spec)['strategy'])['syncSteps'] === undefined;
+
 /** How long a round is, where it is several steps: ", 20 local steps each" */
 export function stepsText(spec: unknown): string {
   const { localSteps } = object(object(spec)['strategy']);
@@ -61,6 +64,7 @@ const LABELS: Readonly<Record<string, string>> = {
   final: 'Final checkpoint',
   accumulate: 'Micro-batches per step',
   localSteps: 'Local steps per round',
+  syncSteps: 'Rounds of one step at first',
   beta1: 'Beta 1',
   beta2: 'Beta 2',
   freeze: 'Frozen variables',

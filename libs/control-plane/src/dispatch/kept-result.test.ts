@@ -3,7 +3,8 @@ import { hasLiveAttempt, mayMove, RUN_STATUSES } from '../lifecycle/run-status.j
 import { resultKeptBy } from './kept-result.js';
 
 const RESULT = { rounds: 940 };
-const extended = { status: 'RUNNING', result: RESULT, spec: { seed: 3, length: { epochs: 5 } }, roundsPerEpoch: 235n } as const;
+const strategy = { kind: 'parameter-server' } as const;
+const extended = { status: 'RUNNING', result: RESULT, spec: { seed: 3, strategy, length: { epochs: 5 } }, roundsPerEpoch: 235n } as const;
 
 describe('an extension that ends without a result', () => {
   it('leaves the run SUCCEEDED, as long as it was when its result was stored', () => {
@@ -12,7 +13,7 @@ describe('an extension that ends without a result', () => {
       reason: 'the extension was cancelled; the result of round 940 stands',
       cause: 'CANCELLED',
       set: {
-        spec: { seed: 3, length: { epochs: 4 } },
+        spec: { seed: 3, strategy, length: { epochs: 4 } },
         totalRounds: 940,
         bestRound: 940,
         restartsUsed: 0,

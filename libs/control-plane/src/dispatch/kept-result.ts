@@ -2,7 +2,7 @@
  * A result that was won is never lost: a run that has one and is extended keeps it until the extension brings another. An extension that
  * is cancelled or fails therefore ends as SUCCEEDED, with the result, the length and the metrics of before.
  */
-import type { RunSpec } from '@paceline/spec';
+import { syncSteps, type RunSpec } from '@paceline/spec';
 import type { RunResult } from '../contract/reports.js';
 import { isOver, type RunStatus } from '../lifecycle/run-status.js';
 import type { RunChange, StatusMove } from '../changes/moves.js';
@@ -38,7 +38,8 @@ export function resultKeptBy(run: ResultHolder, move: StatusMove): StatusMove | 
 function backTo(rounds: number, { spec, roundsPerEpoch }: ResultHolder): RunChange {
   const present = spec as RunSpec;
   const epochs = rounds / Number(roundsPerEpoch);
-  const length = 'epochs' in present.length && Number.isInteger(epochs) ? { epochs } : { rounds };
+  const isWhole = Number.isInteger(epochs) && syncSteps(present) === 0; // else epochs have different numbers of rounds
+  const length = 'epochs' in present.length && isWhole ? { epochs } : { rounds };
   return {
     spec: { ...present, length },
     totalRounds: rounds,

@@ -90,6 +90,7 @@ export class CheckpointPublisher {
   private manifest(checkpoint: CompletedCheckpoint): Manifest {
     const { job, layout, schedule, nowMs } = this.options;
     const { spec } = job;
+    const { epoch, roundInEpoch } = schedule.place(checkpoint.generation);
     const config = comparableConfig(spec);
     const optimizer = createOptimizer(appliedByServers(spec).optimizer);
     return {
@@ -107,10 +108,7 @@ export class CheckpointPublisher {
       config: config as Manifest['config'],
       mode: spec.strategy.mode,
       schedule: { totalRounds: schedule.totalRounds, roundsPerEpoch: schedule.roundsPerEpoch },
-      sampler: {
-        epoch: Math.floor(checkpoint.generation / schedule.roundsPerEpoch),
-        roundInEpoch: checkpoint.generation % schedule.roundsPerEpoch,
-      },
+      sampler: { epoch, roundInEpoch },
       ledger: { examples: checkpoint.ledger.examples, exceptions: [...checkpoint.ledger.exceptions] },
       optimizer: { name: optimizer.name, slots: optimizer.slots.map(({ name }) => name) },
       residuals: [],

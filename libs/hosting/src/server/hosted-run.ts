@@ -20,7 +20,7 @@ import {
 import type { PlacementJob, ServerAddress } from '@paceline/control-plane';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, type MessageOf } from '@paceline/protocol';
-import { appliedByServers, rateFactor, roundExamples } from '@paceline/spec';
+import { appliedByServers, rateFactor, roundsOf } from '@paceline/spec';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost, type CoordinatorOwner, type Successor } from './coordinator-host.js';
@@ -87,12 +87,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     const { spec } = job;
     this.layout = context.layoutOf(job.model);
     this.layoutHash = layoutHash(this.layout);
-    this.schedule = createSchedule({
-      examples: job.data.trainExamples,
-      globalBatch: roundExamples(spec),
-      dropRemainder: spec.dropRemainder,
-      length: spec.length,
-    });
+    this.schedule = createSchedule({ ...roundsOf(spec, job.data.trainExamples), length: spec.length });
     const owned = shardChunks(this.layout, job.servers, job.index);
     this.silence = new PeerTimeouts(context.clock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
     const { optimizer, gradient, learningRate } = appliedByServers(spec);

@@ -37,7 +37,7 @@ import {
   type Layout,
   type WorkerLayout,
 } from '@paceline/learning';
-import { backupReplicasOf, heldRows, isEncoded, picksCodec, picksStrategy, roundExamples, type RunSpec } from '@paceline/spec';
+import { backupReplicasOf, heldRows, isEncoded, picksCodec, picksStrategy, roundsOf, type RunSpec } from '@paceline/spec';
 import type { ResidualLoss } from '@paceline/codecs';
 import { parameterDecoderOf } from '../run-codecs.js';
 import type { Log } from '../server/server-context.js';
@@ -214,12 +214,7 @@ function createMember(
   const worker = seatLayout(job, layout);
   const bytes = worker.totalLength * 4;
   if (spec.strategy.mode !== 'sync') return new AsyncMember({ ...part, store: new Uint8Array(parameters, 0, bytes) });
-  const { totalRounds } = createSchedule({
-    examples: job.data.trainExamples,
-    globalBatch: roundExamples(spec),
-    dropRemainder: spec.dropRemainder,
-    length: spec.length,
-  });
+  const { totalRounds } = createSchedule({ ...roundsOf(spec, job.data.trainExamples), length: spec.length });
   return new Member({
     ...part,
     ...('dense' in worker && { chunks: denseChunks(worker, part.chunks) }),

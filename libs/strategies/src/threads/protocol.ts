@@ -41,6 +41,12 @@ export interface BatchBuffers {
 export const [COUNT, STEP_NUMBER, RATE, VERSION, ROWS, ROWS_AT_ONCE, LOCAL_STEP] = [0, 1, 2, 3, 4, 5, 6];
 export const HEADER = 7;
 
+/**
+ * Values of LOCAL_STEP, where replicas train alone: they begin with the common parameters, go on with their own, or take a step together, as all
+ * other strategies do.
+ */
+export const [BEGINS, GOES_ON, TOGETHER] = [0, 1, 2];
+
 /** The numbers of a set. */
 export const headerOf = (header: SharedArrayBuffer, set: number): Float64Array => new Float64Array(header, set * HEADER * 8, HEADER);
 

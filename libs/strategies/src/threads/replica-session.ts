@@ -11,6 +11,7 @@ import { Arena } from '@paceline/kernels';
 import { createLayout, replicaRows, shardChunks, split, type Layout } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
 import {
+  BEGINS,
   COUNT,
   FIRST_SET,
   headerOf,
@@ -21,6 +22,7 @@ import {
   SETS,
   slotRange,
   STEP_NUMBER,
+  TOGETHER,
   VERSION,
   type BatchBuffers,
   type OpenModel,
@@ -135,9 +137,9 @@ export class ReplicaSession {
     if (this.local) this.allRanges = updated(layout.chunks.map(rangesOf));
   }
 
-  /** Replicas train alone between averages. */
+  /** Replicas take the present step alone. */
   get isLocal(): boolean {
-    return this.local !== undefined;
+    return this.local !== undefined && this.header[LOCAL_STEP] !== TOGETHER;
   }
 
   /** A part of an average of what the replicas have, in this thread's chunks. */
@@ -156,8 +158,8 @@ export class ReplicaSession {
 
   private loadLocal(replica: number): void {
     const { local } = this;
-    if (!local) return;
-    if (this.header[LOCAL_STEP] === 0) local.begin(replica);
+    if (!local || !this.isLocal) return;
+    if (this.header[LOCAL_STEP] === BEGINS) local.begin(replica);
     this.engine.load(local.parameters(replica));
     this.loaded = -1;
   }
@@ -243,7 +245,7 @@ export class ReplicaSession {
   updateChunks(): void {
     const { memory } = this.open;
     const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
-    if (this.local) {
+    if (this.local && this.isLocal) {
       for (const replica of this.replicas) {
         const { from, to } = replicaRows(count, this.open.share.replicas, replica);
         if (from < to) this.local.step(replica - this.open.share.from, this.allRanges, this.update, { count: to - from, step, rate });

@@ -11,8 +11,10 @@ import { FunctionCalls } from './function-calls.js';
 import { initialSlots, type OuterRule } from '../update-rule.js';
 import type { GroupThread } from '../members/group-link.js';
 import {
+  BEGINS,
   COUNT,
   FIRST_SET,
+  GOES_ON,
   headerOf,
   LOCAL_STEP,
   lossesOf,
@@ -22,6 +24,7 @@ import {
   ROWS_AT_ONCE,
   SETS,
   STEP_NUMBER,
+  TOGETHER,
   VERSION,
   type BatchBuffers,
   type FromThread,
@@ -43,8 +46,17 @@ export interface ThreadExchangeOptions {
   readonly loadsEarly: boolean;
   /** Other processes that train the same models; `replicas` are those of all. */
   readonly group?: GroupThread;
-  /** Replicas train alone, and are averaged after so many steps. */
-  readonly local?: { readonly steps: number; readonly outer: OuterRule };
+  /** Replicas train alone. */
+  readonly local?: LocalTraining;
+}
+
+/** How replicas train alone. */
+export interface LocalTraining {
+  /** Steps between two averages. */
+  readonly steps: number;
+  readonly outer: OuterRule;
+  /** Steps of a model that replicas take together before they take any alone. */
+  readonly syncSteps: number;
 }
 
 export class ThreadExchange implements Exchange {
@@ -224,7 +236,7 @@ class ThreadTrainer implements Trainer {
       return (): StepResult => {
         const failures = end();
         if (failures.length > 0) throw replicaError(failures, step - 1);
-        if (this.local) return this.steppedAlone(batch, this.local.steps, buffers);
+        if (this.local && this.headers[set]![LOCAL_STEP] !== TOGETHER) return this.steppedAlone(batch, this.local.steps, buffers);
         const loss = this.losses[set]!.reduce((sum, value) => sum + value, 0) / count;
         return { loss, rows: { from: 0, to: count }, targets, outputs };
       };
@@ -243,7 +255,7 @@ class ThreadTrainer implements Trainer {
     this.kept.unstage();
     header[VERSION] = this.version;
     if (this.begins) this.average(true); // slots that nobody has written to stay what they are
-    header[LOCAL_STEP] = this.begins ? 0 : 1;
+    header[LOCAL_STEP] = this.local && step <= this.local.syncSteps ? TOGETHER : this.begins ? BEGINS : GOES_ON;
     this.agreed = ++this.version; // what is read from now on waits for the step
     return this.pool.begin(STEP, this.model, set);
   }

@@ -13,6 +13,8 @@ export interface GradientShape {
 
 export interface LocalShape {
   readonly localSteps: number;
+  /** Rounds of one step before them. */
+  readonly syncSteps?: number | undefined;
   readonly outerOptimizer: 'sgd' | 'momentum' | 'nesterov' | 'elastic';
   readonly innerState: 'reset' | 'keep';
 }

@@ -74,8 +74,11 @@ export function withLocalSteps(random: Random, shape: RunShape): RunShape {
   const drawn = random.pick(['sgd', 'momentum', 'nesterov'] as const);
   // In half of the runs whose replicas keep slots they keep weights too, and in those alone: this draws no further number.
   const isElastic = innerState === 'keep' && localSteps % 2 === 0 && (!codec || !keepsRest(codec));
-  const local = { localSteps, outerOptimizer: isElastic ? 'elastic' : drawn, innerState } as const;
+  const outerOptimizer = isElastic ? 'elastic' : drawn;
   const { emaMomentum: _, emaOverwriteRounds: __, ...inner } = optimizer;
+  const mayBegin = outerOptimizer === 'sgd' && (innerState === 'keep' || inner.name === 'sgd') && shape.rounds > 3;
+  // By what is drawn already, so that seeds mean what they meant.
+  const local = { localSteps, outerOptimizer, innerState, ...(mayBegin && { syncSteps: 1 + (shape.examples % 3) }) } as const;
   const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
   return {
     ...shape,

@@ -18,7 +18,8 @@ import {
 import {
   appliedByServers,
   runSpecSchema,
-  roundExamples,
+  roundsOf,
+  stepsBefore,
   type CodecSpec,
   type ModelDescription,
   type OptimizerSpec,
@@ -272,12 +273,7 @@ export class TinyRun {
     this.model = modelOf(this.layout);
     this.initial = new Float32Array(this.layout.totalLength);
     createInitialValues(this.model, this.spec.seed).fill(0, this.initial);
-    this.schedule = createSchedule({
-      examples: shape.examples,
-      globalBatch: roundExamples(this.spec),
-      dropRemainder: false,
-      length: { rounds: shape.rounds },
-    });
+    this.schedule = createSchedule({ ...roundsOf(this.spec, shape.examples), length: { rounds: shape.rounds } });
     this.optimizer = createOptimizer(appliedByServers(this.spec).optimizer);
   }
 
@@ -340,7 +336,7 @@ export class TinyRun {
   /** Sum gradient (and new state times examples) of one replica: a pure function, as docs/protocol.md §7.1 wants it. */
   step(weights: Float32Array, round: number, replica: number, out: Float32Array, localStep = 0): void {
     const count = this.stepExamples(round, replica, localStep);
-    const number = round * (this.shape.local?.localSteps ?? 1) + localStep;
+    const number = stepsBefore(this.spec, round) + localStep;
     const { from, to, width } = this.tableRange;
     const named = new Set(this.rowsOf(round, replica));
     const isRead = (i: number): boolean => i < from || i >= to || named.has(Math.floor((i - from) / width));
