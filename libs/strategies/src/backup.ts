@@ -173,21 +173,14 @@ async function apply({ weights, optimizer, steps, values }: Backup, model: tfl.L
   (model.optimizer as unknown as { iterations_: number }).iterations_ = steps;
 }
 
-const KEPT_BY_OUTER: ReadonlyMap<string, string> = new Map([
-  ['nesterov', 'an outer velocity'],
-  ['elastic', 'a copy of the parameters for each replica'],
-]);
-
 /** @throws UnsupportedError */
 function refuseMore(strategy: Strategy): void {
   if (!(strategy instanceof LocalUpdateStrategy)) return;
-  const { strategy: run } = strategy.toRun();
-  const { outerOptimizer = '' } = run as { readonly outerOptimizer?: string };
-  const kept = KEPT_BY_OUTER.get(outerOptimizer);
+  const { kept } = strategy;
   if (kept !== undefined)
     throw new UnsupportedError(
-      `BackupAndRestore of a LocalUpdateStrategy with outer: '${outerOptimizer}'`,
-      `the strategy keeps ${kept}, which a backup does not have, so that a training would go on differently: use outer: 'average', or save the model and begin anew with its weights`,
+      'BackupAndRestore of this LocalUpdateStrategy',
+      `the strategy keeps ${kept}, which a backup does not have, so that a training would go on differently: use outer: 'average' without fragments and delay, or save the model and begin anew with its weights`,
     );
 }
 

@@ -1,4 +1,7 @@
 /** Several processes whose replicas train alone between averages: the bits of one process, bytes by the number of averages, and deaths. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Programs, tfConfigs, type Ended, type Running } from './programs.fixture.js';
 
@@ -60,23 +63,24 @@ const lastLine = ({ status, output, errors }: Ended): Record<string, unknown> =>
 };
 const results = async (running: readonly Running[]) => (await Promise.all(running.map(({ ended }) => ended))).map(lastLine);
 
-it.each([{ outer: 'average', syncSteps: 2 }, { outer: 'nesterov' }, { outer: 'elastic', movingRate: 0.2 }])(
-  '2 and 3 processes end with the weights, the optimizer and the validations of one: %o',
-  async (outer) => {
-    const options = { localSteps: 3, ...outer };
-    const [alone] = await results([programs.start(FIT, { OPTIONS: JSON.stringify(options) })]);
-    for (const processes of [2, 3]) {
-      const all = await results(await started(FIT, processes, () => options));
-      for (const { digest, val_loss } of all)
-        expect([processes, digest, val_loss]).toEqual([processes, alone!['digest'], alone!['val_loss']]);
-      // A process knows the losses of its own rows: 36 rows over 4 replicas are 9 rows each, so with 2 processes the mean is that of all.
-      if (processes === 2)
-        for (const [epoch, whole] of (alone!['loss'] as number[]).entries())
-          expect((all[0]!['loss'] as number[])[epoch]! / 2 + (all[1]!['loss'] as number[])[epoch]! / 2).toBeCloseTo(whole, 5);
-      expect(all[0]!['loss']).not.toEqual(all[1]!['loss']);
-    }
-  },
-);
+it.each([
+  { outer: 'average', syncSteps: 2 },
+  { outer: 'nesterov', fragments: 3, delay: 1 },
+  { outer: 'elastic', movingRate: 0.2 },
+])('2 and 3 processes end with the weights, the optimizer and the validations of one: %o', async (outer) => {
+  const options = { localSteps: 3, ...outer };
+  const [alone] = await results([programs.start(FIT, { OPTIONS: JSON.stringify(options) })]);
+  for (const processes of [2, 3]) {
+    const all = await results(await started(FIT, processes, () => options));
+    for (const { digest, val_loss } of all)
+      expect([processes, digest, val_loss]).toEqual([processes, alone!['digest'], alone!['val_loss']]);
+    // A process knows the losses of its own rows: 36 rows over 4 replicas are 9 rows each, so with 2 processes the mean is that of all.
+    if (processes === 2)
+      for (const [epoch, whole] of (alone!['loss'] as number[]).entries())
+        expect((all[0]!['loss'] as number[])[epoch]! / 2 + (all[1]!['loss'] as number[])[epoch]! / 2).toBeCloseTo(whole, 5);
+    expect(all[0]!['loss']).not.toEqual(all[1]!['loss']);
+  }
+});
 
 it('sends in proportion to 1 / localSteps, and nothing between averages', async () => {
   const source = `${PROGRAM}
@@ -84,21 +88,56 @@ const strategy = new LocalUpdateStrategy({ replicas: 2, threads: 1, ...options }
 const model = strategy.scope(build);
 await model.trainOnBatch(xs, ys);
 tf.dispose(model.getWeights()[0].clone()); // the first average, and the weights of the first process before it
-const before = strategy.communication.sentBytes;
-for (let step = 0; step < 24; step++) await model.trainOnBatch(xs, ys);
-say({ bytes: strategy.communication.sentBytes - before });
+const steps = [];
+for (let step = 0; step < 24; step++) {
+  const before = strategy.communication.sentBytes;
+  await model.trainOnBatch(xs, ys);
+  steps.push(strategy.communication.sentBytes - before);
+}
+say({ steps });
 await strategy.dispose();
 `;
-  const sent = async (localSteps: number): Promise<number> => {
-    const all = await results(await started(source, 2, () => ({ localSteps })));
+  const sentBy = async (given: object): Promise<number[]> => {
+    const all = await results(await started(source, 2, () => given));
     expect(all[0]).toEqual(all[1]);
-    return all[0]!['bytes'] as number;
+    return all[0]!['steps'] as number[];
   };
-  const [every, fourth, twelfth, never] = [await sent(1), await sent(4), await sent(12), await sent(25)];
+  const sent = async (localSteps: number): Promise<number> => (await sentBy({ localSteps })).reduce((sum, bytes) => sum + bytes, 0);
+  const [every, twelfth, never] = [await sent(1), await sent(12), await sent(25)];
   // Parameters with state, and two slots in vectors of the same length: each process sends a half, and gets the other one.
   const elements = 8 * 16 + 16 + 4 * 16 + 16 * 3 + 3;
   expect(every).toBe(24 * 3 * elements * 4);
-  expect([fourth * 4, twelfth * 12, never]).toEqual([every, every, 0]);
+  expect([twelfth * 12, never]).toEqual([every, 0]);
+  // A layer is a fragment, and slots stay where they are: nothing is larger than the largest layer, and all are exchanged in twelve steps.
+  const exchanged = (await sentBy({ localSteps: 12, fragments: 3, outer: 'nesterov' })).map((bytes) => bytes / 4);
+  const turn = [4, 8, 12].map((step, i) => [step, [8 * 16 + 16, 4 * 16, 16 * 3 + 3][i]!] as const);
+  const due = new Map([...turn, ...turn.map(([step, length]) => [step + 12, length] as const)]);
+  expect(exchanged).toEqual(exchanged.map((_, i) => due.get(i + 1) ?? 0));
+});
+
+it('takes steps while an exchange is under way, and waits for it when it is due', async () => {
+  const source = `${PROGRAM}
+import { existsSync, writeFileSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
+const { went, ...given } = options;
+if (index === 0) process.on('exit', () => writeFileSync(went, '')); // nobody waits for a process that has failed
+const strategy = new LocalUpdateStrategy({ replicas: 2, threads: 1, localSteps: 4, delay: 3, deadlineMs: 20_000, ...given });
+const model = strategy.scope(build);
+for (let step = 1; step <= 8; step++) {
+  while (index === 1 && step === 4 && !existsSync(went)) await setTimeout(5); // the other one has sent its part by then, and goes on
+  await model.trainOnBatch(xs, ys);
+  if (index === 0 && step === 6) writeFileSync(went, '');
+}
+say({ digest: await digest(model) });
+await strategy.dispose();
+`;
+  const folder = mkdtempSync(join(tmpdir(), 'paceline-streaming-'));
+  try {
+    const [first, second] = await results(await started(source, 2, () => ({ went: join(folder, 'went') })));
+    expect(first).toEqual(second);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 it('a process that dies is a MemberError of all others at the next average; other options than the others have are refused', async () => {

@@ -120,6 +120,101 @@ it('takes an outer step with Nesterov momentum', async () => {
   expectClose(weights, await simulated(2, { rate: 0.5, momentum: 0.8 }));
 });
 
+/** Plain models of tf.js that exchange the weights of a layer at a time: kernel and bias of layer l are fragment l. */
+async function simulatedFragments(
+  localSteps: number,
+  delay: number,
+  mixing: number,
+  outer: { readonly rate: number; readonly momentum: number },
+) {
+  const models = Array.from({ length: REPLICAS }, build);
+  const shapes = models[0]!.getWeights().map(({ shape }) => shape);
+  const common = weightsOf(models[0]!);
+  const velocity = common.map((of) => of.map(() => 0));
+  const fragments = shapes.length / 2;
+  let underWay: { readonly fragment: number; readonly due: number; readonly reached: number[][] } | undefined;
+  const take = (own: number): void => {
+    if (!underWay) return;
+    const weights = models.map(weightsOf);
+    for (const w of [2 * underWay.fragment, 2 * underWay.fragment + 1]) {
+      const gradient = common[w]!.map((value, i) => value - underWay!.reached[w]![i]!);
+      velocity[w] = velocity[w]!.map((value, i) => outer.momentum * value + gradient[i]!);
+      common[w] = common[w]!.map((value, i) => value - outer.rate * (gradient[i]! + outer.momentum * velocity[w]![i]!));
+      for (const of of weights) of[w] = of[w]!.map((value, i) => own * value + (1 - own) * common[w]![i]!);
+    }
+    for (const [r, model] of models.entries()) model.setWeights(weights[r]!.map((of, w) => tf.tensor(of, shapes[w])));
+    underWay = undefined;
+  };
+  const begin = (fragment: number, due: number): void => void (underWay = { fragment, due, reached: mean(models.map(weightsOf)) });
+  const [xs, ys] = [rows(), oneHot()];
+  for (let step = 1; step <= EPOCHS * 4; step++) {
+    const from = ((step - 1) % 4) * BATCH;
+    const half = Math.min(BATCH, EXAMPLES - from) / 2;
+    for (const [r, model] of models.entries())
+      await model.trainOnBatch(tf.slice(xs, from + r * half, half), tf.slice(ys, from + r * half, half));
+    if (underWay?.due === step) take(mixing);
+    for (let fragment = 0; fragment < fragments; fragment++)
+      if (step % localSteps === Math.floor(((fragment + 1) * localSteps) / fragments) % localSteps) begin(fragment, step + delay);
+    if (delay === 0) take(0);
+  }
+  take(mixing);
+  for (let fragment = 0; fragment < fragments; fragment++) {
+    begin(fragment, 0);
+    take(0);
+  }
+  return common;
+}
+
+it('exchanges a fragment at a time, takes it some steps later, and mixes it, with the same bits on 1 and 2 threads', async () => {
+  for (const delay of [0, 2]) {
+    const streaming = { fragments: 2, ...(delay > 0 ? { delay, mixing: 0.25 } : {}) };
+    const options = {
+      replicas: REPLICAS,
+      localSteps: 5,
+      outer: 'nesterov',
+      outerLearningRate: 0.5,
+      outerMomentum: 0.8,
+      ...streaming,
+    } as const;
+    const [two, one] = [2, 1].map((threads) => new LocalUpdateStrategy({ ...options, threads })) as [
+      LocalUpdateStrategy,
+      LocalUpdateStrategy,
+    ];
+    const { pool } = (two as unknown as { exchange: { pool: ThreadPool } }).exchange;
+    const course: string[] = [];
+    const [ask, began] = [pool.ask.bind(pool), pool.begin.bind(pool)];
+    pool.ask = (message, threads) => {
+      if (message.kind === 'fragment') course.push(`${message.part} ${message.fragment}`);
+      return ask(message, threads);
+    };
+    pool.begin = (...of) => {
+      course.push('step');
+      return began(...of);
+    };
+    const weights = await trained(two);
+    expectClose(weights, await simulatedFragments(5, delay, 0.25, { rate: 0.5, momentum: 0.8 }));
+    const [begin, middle] = [
+      ['step', 'step', 'collect 0'],
+      ['step', 'step', 'step', 'collect 1'],
+    ];
+    const known =
+      delay === 0
+        ? [...begin, 'take 0', ...middle, 'take 1', 'step', 'step', 'collect 0', 'take 0', 'step']
+        : [...begin, 'step', 'step', 'take 0', 'step', 'collect 1', 'step', 'step', 'take 1', 'collect 0', 'step', 'take 0'];
+    expect(course.slice(0, known.length)).toEqual(known);
+    expect(await trained(one)).toEqual(weights);
+    await one.dispose();
+    await two.dispose();
+  }
+});
+
+it('refuses more fragments than a model has layers, and fragments as a run of the service', async () => {
+  const three = new LocalUpdateStrategy({ threads: 1, replicas: 2, localSteps: 4, fragments: 3 });
+  await expect(three.scope(build).trainOnBatch(rows(), oneHot())).rejects.toThrow('it has 2 layers with weights');
+  expect(() => three.toRun()).toThrow('the service exchanges the whole model');
+  await three.dispose();
+});
+
 /** Plain models of tf.js that go on with their own weights, and a centre. */
 async function simulatedElastic(localSteps: number, rate: number): Promise<number[][]> {
   const models = Array.from({ length: REPLICAS }, build);
@@ -243,6 +338,11 @@ it('refuses options that it does not know, and clusters without a secret, before
   refused({ localSteps: 0 }, 'localSteps must be a whole number from 1');
   refused({ syncSteps: -1 }, 'syncSteps must be a whole number from 0');
   refused({ syncSteps: 4, outer: 'nesterov' }, "syncSteps needs outer: 'average', not 'nesterov'");
+  refused({ fragments: 9, localSteps: 8 }, 'fragments must be at most localSteps (8)');
+  refused({ fragments: 3, delay: 3 }, 'delay must be at most 2');
+  refused({ fragments: 2, outer: 'elastic' }, "need outer: 'average' or 'nesterov'");
+  refused({ mixing: 0.5 }, 'mixing needs a delay');
+  refused({ delay: 1, mixing: 1 }, 'mixing must be a number from 0 to below 1');
   refused({ outer: 'adam' }, 'outer must be average, nesterov or elastic');
   refused({ movingRate: 0.1 }, "movingRate needs outer: 'elastic'");
   refused({ outer: 'elastic', threads: 1, replicas: 4, movingRate: 0.26 }, 'at most 1 / replicas (0.25)');

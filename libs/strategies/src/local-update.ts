@@ -1,9 +1,10 @@
 /** The strategy whose replicas take several steps alone before their parameters are averaged. */
-import { ArgumentError } from './errors.js';
+import { ArgumentError, UnsupportedError } from './errors.js';
 import type { GroupThread } from './members/group-link.js';
 import { communicationOf, planned, type Communication, type MultiWorkerOptions } from './multi-worker.js';
 import { Strategy, type RunStrategy } from './strategy.js';
-import { ThreadExchange, type LocalTraining } from './threads/thread-exchange.js';
+import type { FragmentRules } from './threads/fragments.js';
+import { isStreaming, ThreadExchange, type LocalTraining } from './threads/thread-exchange.js';
 import type { OuterRule } from './update-rule.js';
 
 export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding'> {
@@ -20,6 +21,18 @@ export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerS
    * arXiv:1412.6651). `average` by default.
    */
   readonly outer?: 'average' | 'nesterov' | 'elastic';
+  /**
+   * Parts of the model that are exchanged one at a time, each once in `localSteps` steps, so that an exchange has so many times fewer bytes (Streaming
+   * DiLoCo, arXiv:2501.18512); 1 by default, which is the whole model. At most one for each layer with weights.
+   */
+  readonly fragments?: number;
+  /**
+   * Steps that replicas take while an exchange is under way; its result is applied after them, so the steps do not wait for the network. At most
+   * `localSteps / fragments`; 0 by default.
+   */
+  readonly delay?: number;
+  /** With `delay`: the part of its own parameters that a replica keeps when the result is applied, the rest is that of the common ones; 0.5 by default. */
+  readonly mixing?: number;
   /** Learning rate of the outer step; 0.7 by default. */
   readonly outerLearningRate?: number;
   /** Momentum of the outer step; 0.9 by default. */
@@ -31,8 +44,10 @@ export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerS
 const NAME = 'LocalUpdateStrategy';
 const LOCAL_STEPS = 8;
 const STEPS_MOST = 1_000_000;
+const MIXING = 0.5;
 const ELASTIC_SHARE = 0.9;
-const OWN = ['localSteps', 'syncSteps', 'outer', 'outerLearningRate', 'outerMomentum', 'movingRate'];
+const KEPT_BY_OUTER = { average: undefined, nesterov: 'an outer velocity', elastic: 'a copy of the parameters for each replica' } as const;
+const OWN = ['localSteps', 'syncSteps', 'outer', 'fragments', 'delay', 'mixing', 'outerLearningRate', 'outerMomentum', 'movingRate'];
 const OF_CLUSTER = ['cluster', 'secret', 'joinDeadlineMs', 'transport', 'listenHost', 'communication', 'hosts'];
 const KNOWN = ['threads', 'replicas', 'seed', 'deadlineMs', ...OWN, ...OF_CLUSTER];
 
@@ -65,8 +80,19 @@ export class LocalUpdateStrategy extends Strategy {
     return communicationOf(this.group);
   }
 
+  /** What the strategy keeps from one exchange to the next beside the model and its optimizer; undefined for nothing. */
+  get kept(): string | undefined {
+    if (isStreaming(this.local)) return 'an optimizer for each replica';
+    return KEPT_BY_OUTER[this.local.outer.name];
+  }
+
   override toRun(): RunStrategy {
     const { steps: localSteps, outer, syncSteps } = this.local;
+    if (isStreaming(this.local))
+      throw new UnsupportedError(
+        `${NAME} with fragments or delay`,
+        'the service exchanges the whole model after each round: leave both out, or train with the library over several processes',
+      );
     const phases = syncSteps > 0 ? { localSteps, syncSteps } : { localSteps };
     return { strategy: { kind: 'local-update', ...phases, innerState: 'keep', ...outerOfRun(outer) }, replicas: this.numReplicasInSync };
   }
@@ -81,7 +107,28 @@ function localOf(options: LocalUpdateOptions, replicas: number): LocalTraining {
     throw new ArgumentError(
       `${NAME}: syncSteps needs outer: 'average', not '${outer.name}': an outer step is one over several local steps`,
     );
-  return { steps, outer, syncSteps };
+  return Object.assign({ steps, outer, syncSteps }, fragmentsOf(options, steps, outer));
+}
+
+function fragmentsOf(options: LocalUpdateOptions, steps: number, outer: OuterRule): Omit<FragmentRules, 'steps'> {
+  const { fragments = 1, delay = 0, mixing = delay > 0 ? MIXING : 0 } = options;
+  requireSteps('fragments', fragments, 1);
+  requireSteps('delay', delay, 0);
+  if ((fragments > 1 || delay > 0) && outer.name === 'elastic')
+    throw new ArgumentError(
+      `${NAME}: fragments and delay need outer: 'average' or 'nesterov', as with elastic every copy keeps its parameters`,
+    );
+  if (fragments > steps)
+    throw new ArgumentError(`${NAME}: fragments must be at most localSteps (${steps}), not ${fragments}: one is exchanged after a step`);
+  const most = Math.floor(steps / fragments);
+  if (delay > most)
+    throw new ArgumentError(
+      `${NAME}: delay must be at most ${most}, the steps between two exchanges (localSteps / fragments), not ${delay}: one exchange is under way at a time`,
+    );
+  if (options.mixing !== undefined && delay === 0)
+    throw new ArgumentError(`${NAME}: mixing needs a delay: without one replicas take what is common`);
+  if (!(mixing >= 0 && mixing < 1)) throw new ArgumentError(`${NAME}: mixing must be a number from 0 to below 1, not ${String(mixing)}`);
+  return { fragments, delay, mixing };
 }
 
 function requireSteps(option: string, steps: number, least: number): void {

@@ -48,6 +48,7 @@ export interface OpenedModel {
   readonly totalLength: number;
   readonly trainableLength: number;
   readonly memory: ModelMemory;
+  readonly fragments: readonly number[];
   readonly outputs: readonly number[];
 }
 
@@ -80,6 +81,8 @@ export class GroupThread {
   private readonly port: MessagePort;
   private readonly collectors: MessagePort[] = [];
   private answers = 0;
+  /** A fragment is being exchanged, and nobody has waited for it. */
+  private isUnderWay = false;
   /** With `auto`. */
   timings: readonly Timing[] = [];
   readonly communications: ModelCommunication[] = [];
@@ -157,6 +160,19 @@ export class GroupThread {
     this.ask(pool, { kind: 'average', model, vector, step });
   }
 
+  /** The same of a fragment of the parameters: it goes on while replicas take steps, until somebody waits for it. */
+  beginFragment(pool: Breakable, model: number, fragment: number, step: number): void {
+    this.awaitFragment(pool);
+    this.post({ kind: 'fragment', model, fragment, step });
+    this.isUnderWay = true;
+  }
+
+  awaitFragment(pool: Breakable): void {
+    if (!this.isUnderWay) return;
+    this.isUnderWay = false;
+    this.answered(pool);
+  }
+
   useBuffers(pool: Breakable, model: number, buffers: BatchBuffers): void {
     this.ask(pool, { kind: 'buffers', model, buffers });
   }
@@ -216,8 +232,18 @@ export class GroupThread {
 
   /** Asks and waits: the thread keeps the deadlines of the group itself. */
   private ask(pool: Breakable, message: ToGroupThread): readonly ReplicaArray[] {
+    this.awaitFragment(pool);
+    this.post(message);
+    return this.answered(pool);
+  }
+
+  private post(message: ToGroupThread): void {
     this.worker.postMessage(message);
     this.answers++;
+  }
+
+  /** Waits until all that was asked is answered. */
+  private answered(pool: Breakable): readonly ReplicaArray[] {
     if (!waitFor(this.cells, ANSWERED, this.answers, () => this.isGone)) pool.fail(new ThreadError('the thread of the group has ended'));
     const answers = this.drain();
     const [fault] = answers.filter(({ kind }) => kind !== 'ok' && kind !== 'timings');

@@ -49,6 +49,8 @@ process.on('exit', () => {
 interface Opened {
   readonly shared: SharedModel;
   readonly plan: AllReducePlan;
+  /** Where replicas exchange a fragment at a time: how, and the sums of this process's nodes. */
+  readonly fragments: readonly { readonly plan: AllReducePlan; readonly nodes: readonly Float32Array[]; readonly result: Float32Array }[];
   /** Sums of this process's nodes. */
   readonly nodes: readonly Float32Array[];
   readonly result: Float32Array;
@@ -95,26 +97,34 @@ function faultOf(error: unknown): FromGroupThread {
 function opened(shared: SharedModel): Opened {
   const { memory, totalLength, trainableLength } = shared;
   const arena = Arena.attach(memory.arena);
-  let free = memory.scratch;
-  const plan = new AllReducePlan({
-    members: members.length,
-    self,
-    replicas: share.replicas,
-    length: totalLength,
-    topology: shared.topology,
-    hosts: init.hosts,
-    isSharded: memory.own !== undefined,
-    allocate: (elements) => {
-      const at = free;
-      free += elements * 4;
-      return arena.f32(at, elements);
-    },
-    // All of them are views of the arena, so their place in it is their pointer.
-    add: (into, from) => arena.kernels.add(into.byteOffset, from.byteOffset, into.length),
-  });
+  // Exchanges of a model follow each other, so they have the same scratch.
+  const planOf = (length: number): AllReducePlan => {
+    let free = memory.scratch;
+    return new AllReducePlan({
+      members: members.length,
+      self,
+      replicas: share.replicas,
+      length,
+      topology: shared.topology,
+      hosts: init.hosts,
+      isSharded: memory.own !== undefined,
+      allocate: (elements) => {
+        const at = free;
+        free += elements * 4;
+        return arena.f32(at, elements);
+      },
+      // All of them are views of the arena, so their place in it is their pointer.
+      add: (into, from) => arena.kernels.add(into.byteOffset, from.byteOffset, into.length),
+    });
+  };
+  const fragmentOf = (length: number) => {
+    const vectors = memory.local!.fragments.map((pointer) => arena.f32(pointer, length));
+    return { plan: planOf(length), nodes: share.nodes.map(({ lo }) => vectors[lo - share.from]!), result: vectors[0]! };
+  };
   return {
     shared,
-    plan,
+    plan: planOf(totalLength),
+    fragments: shared.fragments.map(fragmentOf),
     nodes: share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, totalLength)),
     result: arena.f32(memory.gradients[0]!, totalLength),
     parameters: arena.f32(memory.parameters, totalLength),
@@ -154,6 +164,12 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
       const { plan, nodes, result } = models.get(message.model)!;
       const of = message.vector === PARAMETERS ? 'the parameters' : `slot ${message.vector - 1} of the optimizer`;
       const what = `the average of ${of} of model ${message.model} after step ${message.step}: every process must take as many local steps, and read weights and optimizer state in the same places`;
+      await all.run({ what, operations: [plan.reduce(nodes, result)] });
+      break;
+    }
+    case 'fragment': {
+      const { plan, nodes, result } = models.get(message.model)!.fragments[message.fragment]!;
+      const what = `fragment ${message.fragment} of model ${message.model} after step ${message.step}: every process must take as many local steps, and read weights and optimizer state in the same places`;
       await all.run({ what, operations: [plan.reduce(nodes, result)] });
       break;
     }

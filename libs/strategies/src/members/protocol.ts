@@ -38,6 +38,8 @@ export interface SharedModel {
   readonly totalLength: number;
   readonly trainableLength: number;
   readonly memory: ModelMemory;
+  /** Elements of each, where replicas exchange one at a time. */
+  readonly fragments: readonly number[];
   readonly topology: Topology;
   /** Float32 per example of each output. */
   readonly outputs: readonly number[];
@@ -58,6 +60,8 @@ export type ToGroupThread =
   | { readonly kind: 'slots'; readonly model: number; readonly step: number; readonly into: readonly SharedArrayBuffer[] }
   /** Adds up a vector of the replicas, which lies where their gradients are. */
   | { readonly kind: 'average'; readonly model: number; readonly vector: number; readonly step: number }
+  /** The same of a fragment, in its own place. */
+  | { readonly kind: 'fragment'; readonly model: number; readonly fragment: number; readonly step: number }
   | { readonly kind: 'buffers'; readonly model: number; readonly buffers: BatchBuffers }
   | { readonly kind: 'close'; readonly model: number }
   | { readonly kind: 'functions'; readonly memory: MeetingMemory }

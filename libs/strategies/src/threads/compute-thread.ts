@@ -77,6 +77,9 @@ async function take(message: ToThread): Promise<FromThread> {
     case 'average':
       models.get(message.model)!.average(message);
       break;
+    case 'fragment':
+      models.get(message.model)!.exchangeFragment(message);
+      break;
     case 'load':
       functions ??= loaded!.ReplicaFunctions.start({ cells, index, threads, tellGroup: collect && tellGroup }, message);
       return functions.load(message);

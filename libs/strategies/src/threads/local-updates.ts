@@ -7,12 +7,15 @@
  * With elastic averaging (EASGD; Zhang, Choromanska and LeCun, arXiv:1412.6651) every replica keeps its values, and the common ones are their centre: an average
  * pulls both towards each other, and the slots stay with their replica.
  *
+ * With fragments (fragments.ts) the parameters are averaged in parts, each in a place of its own, so that replicas may take steps meanwhile; slots stay with their replica.
+ *
  * An average goes vector by vector, the parameters with their state first and then each slot: what the replicas have is copied to where their gradients
  * are (`collect`) and added up there as these are, over processes too; `take` divides the sum and makes common values of it. So bits are those of the reduction tree, whatever
  * the number of threads and processes.
  */
 import type { Arena } from '@paceline/kernels';
 import type { OuterRule } from '../update-rule.js';
+import type { FragmentRange } from './fragments.js';
 import type { LocalMemory, ModelMemory } from './protocol.js';
 import type { Update } from './updates.js';
 
@@ -100,11 +103,45 @@ export class LocalUpdates {
       const mean = at(memory.gradients[0]!);
       if (replicas > 1) kernels.scaleInto(mean, mean, length, 1 / replicas);
       const common = at(vector === PARAMETERS ? memory.parameters : memory.slots[vector - 1]!);
-      if (vector !== PARAMETERS || (isState && outer.name !== 'elastic') || outer.name === 'average') kernels.copy(common, mean, length);
+      if (vector !== PARAMETERS) kernels.copy(common, mean, length);
       else if (outer.name === 'elastic') this.pull(common, mean, { offset, length, isState }, outer.movingRate);
-      else {
-        kernels.sgd(common, mean, mean, length, 1, 1); // how far the replicas have gone, as a gradient
-        kernels.momentum(common, common, at(this.local.velocity), mean, length, outer.learningRate, outer.momentum, true, 1);
+      else this.outerStep(common, mean, { offset, length, isState });
+    }
+  }
+
+  /** The common parameters take over the mean, or take a step towards it; state is the mean. */
+  private outerStep(common: number, mean: number, { offset, length, isState }: UpdatedRange): void {
+    const { kernels } = this.arena;
+    const { outer } = this;
+    if (isState || outer.name !== 'nesterov') return kernels.copy(common, mean, length);
+    const velocity = this.local.velocity + offset * FLOAT_BYTES;
+    kernels.sgd(common, mean, mean, length, 1, 1); // how far the replicas have gone, as a gradient
+    kernels.momentum(common, common, velocity, mean, length, outer.learningRate, outer.momentum, true, 1);
+  }
+
+  /** Copies a fragment of each replica of this process to where it is added up while they go on. */
+  collectFragment(ranges: readonly FragmentRange[]): void {
+    for (const [r, parameters] of this.local.parameters.entries())
+      for (const { offset, length, packed } of ranges)
+        this.arena.kernels.copy(this.local.fragments[r]! + packed * FLOAT_BYTES, parameters + offset * FLOAT_BYTES, length);
+  }
+
+  /** Makes common values of a fragment's sum, and each replica takes them: x = mixing · x + (1 − mixing) · common. */
+  takeFragment(ranges: readonly (UpdatedRange & FragmentRange)[], mixing: number): void {
+    const { memory, local, replicas } = this;
+    const { kernels } = this.arena;
+    for (const { offset, length, isState, packed } of ranges) {
+      const mean = local.fragments[0]! + packed * FLOAT_BYTES;
+      const common = memory.parameters + offset * FLOAT_BYTES;
+      if (replicas > 1) kernels.scaleInto(mean, mean, length, 1 / replicas);
+      this.outerStep(common, mean, { offset, length, isState });
+      for (const parameters of local.parameters) {
+        const own = parameters + offset * FLOAT_BYTES;
+        if (mixing === 0) kernels.copy(own, common, length);
+        else {
+          kernels.scaleInto(own, own, length, mixing);
+          kernels.sgd(own, own, common, length, 1 - mixing, -1);
+        }
       }
     }
   }

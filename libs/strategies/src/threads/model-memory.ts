@@ -18,10 +18,15 @@ export interface Placing {
   readonly placement: Placement | undefined;
   /** Every replica has parameters and slots of its own. */
   readonly isLocal: boolean;
+  /** Elements of the longest fragment, where replicas exchange one at a time. */
+  readonly fragmentLength?: number;
 }
 
 /** All of a model in one arena: parameters, slots, a gradient for each replica of this process, and what other processes send. */
-export function placed(layout: Layout, { share, slots, placement, isLocal }: Placing): { arena: Arena; memory: ModelMemory } {
+export function placed(
+  layout: Layout,
+  { share, slots, placement, isLocal, fragmentLength = 0 }: Placing,
+): { arena: Arena; memory: ModelMemory } {
   const { scratch, own } = placement ?? { scratch: 0, own: undefined };
   const slotLength = slotRange(own, layout.trainableLength).length;
   const replicas = share.to - share.from;
@@ -31,10 +36,11 @@ export function placed(layout: Layout, { share, slots, placement, isLocal }: Pla
     layout.totalLength * (1 + replicas + alone),
     slotLength * slots.length,
     layout.trainableLength * (slots.length * alone + (isLocal ? 1 : 0)),
+    fragmentLength * alone,
     largest,
     scratch,
   ];
-  const lines = (1 + alone) * (1 + slots.length) + replicas + 4;
+  const lines = (1 + alone) * (2 + slots.length) + replicas + 4;
   const bytes = lengths.reduce((sum, length) => sum + length * 4, 0) + LINE_BYTES * lines + SLACK_BYTES;
   if (bytes > MOST_BYTES)
     throw new UnsupportedError(
@@ -62,6 +68,7 @@ export function placed(layout: Layout, { share, slots, placement, isLocal }: Pla
           parameters: Array.from({ length: replicas }, () => filled(layout.totalLength, 0)),
           slots: Array.from({ length: replicas }, () => slots.map((value) => filled(layout.trainableLength, value))),
           velocity: filled(layout.trainableLength, 0),
+          fragments: Array.from({ length: fragmentLength > 0 ? replicas : 0 }, () => filled(fragmentLength, 0)),
         }
       : undefined,
   };

@@ -84,6 +84,8 @@ export interface LocalMemory {
   readonly slots: readonly (readonly number[])[];
   /** Where the velocity of the outer step lies. */
   readonly velocity: number;
+  /** Where replicas exchange a fragment at a time: a vector for each replica of this process, as long as the longest fragment. */
+  readonly fragments: readonly number[];
 }
 
 /** The part of the trainable section that a process keeps slots of. */
@@ -113,6 +115,8 @@ export interface OpenModel extends TrainingPlan {
   readonly loadsEarly: boolean;
   /** Where replicas train alone. */
   readonly outer?: OuterRule | undefined;
+  /** Into how many fragments the model is cut, where replicas exchange one at a time; 0 or left out where they do not. */
+  readonly fragments?: number;
   /** Parameter servers update: a step ends with the sums of this process's nodes. */
   readonly isServed?: boolean;
 }
@@ -132,6 +136,14 @@ export type ToThread =
    * those of all.
    */
   | { readonly kind: 'average'; readonly model: number; readonly vectors: readonly number[]; readonly part: 'collect' | 'take' | 'all' }
+  /** The same for the parameters and state of a fragment. `mixing`: the part of its own that a replica keeps. */
+  | {
+      readonly kind: 'fragment';
+      readonly model: number;
+      readonly fragment: number;
+      readonly part: 'collect' | 'take';
+      readonly mixing: number;
+    }
   | { readonly kind: 'close'; readonly model: number }
   | ({ readonly kind: 'load'; readonly memory: MeetingMemory; readonly share: Share } & Omit<ReplicaCall, 'args'>)
   | ({ readonly kind: 'call' } & ReplicaCall);

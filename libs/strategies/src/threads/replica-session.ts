@@ -28,6 +28,7 @@ import {
   type OpenModel,
   type ToThread,
 } from './protocol.js';
+import { fragmentsOf, within, type Fragment, type FragmentRange } from './fragments.js';
 import { LocalUpdates, type UpdatedRange } from './local-updates.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
@@ -71,6 +72,9 @@ export class ReplicaSession {
   private chunks: readonly Range[] = [];
   /** What it updates. */
   private updates: { readonly chunk: Range; readonly trained: readonly Range[]; readonly isState: boolean }[] = [];
+  /** Of each fragment: what this thread adds up, and what it updates. */
+  private fragments: { readonly collected: readonly FragmentRange[]; readonly taken: readonly (UpdatedRange & FragmentRange)[] }[] = [];
+  private readonly cut: readonly Fragment[];
   private loaded = -1;
   /** The version of the parameters of the present step: the main thread may write that of the next one already. */
   private version = -1;
@@ -92,7 +96,8 @@ export class ReplicaSession {
     this.parameters = arena.f32(memory.parameters, layout.totalLength);
     this.gradients = memory.gradients.map((pointer) => arena.f32(pointer, layout.totalLength));
     this.update = updateOf(rule, memory.zeros);
-    const { share, outer } = open;
+    const { share, outer, fragments = 0 } = open;
+    this.cut = fragmentsOf(layout, fragments);
     const lengths = { total: layout.totalLength, trainable: layout.trainableLength };
     if (outer) this.local = new LocalUpdates(arena, memory, memory.local!, outer, lengths, share.replicas);
     const { from, to } = replicaRows(share.to - share.from, threads, index); // replicas are shared out as rows are
@@ -135,6 +140,8 @@ export class ReplicaSession {
     const parts = memory.own ? layout.chunks.flatMap((chunk) => this.ownPartOf(chunk, memory.own!)) : own;
     this.updates = this.isServed ? [] : parts.map(rangesOf);
     if (this.local) this.allRanges = updated(layout.chunks.map(rangesOf));
+    const taken = updated(this.updates);
+    this.fragments = this.cut.map((fragment) => ({ collected: within(own, fragment), taken: within(taken, fragment) }));
   }
 
   /** Replicas take the present step alone. */
@@ -154,6 +161,18 @@ export class ReplicaSession {
       if (part !== 'collect') local.take(vector, updated(this.updates));
     }
     this.loaded = -1;
+  }
+
+  /** The same of a fragment. */
+  exchangeFragment({ fragment, part, mixing }: Omit<Extract<ToThread, { kind: 'fragment' }>, 'kind' | 'model'>): void {
+    const { local } = this;
+    if (!local) return;
+    const { collected, taken } = this.fragments[fragment]!;
+    if (part === 'take') return local.takeFragment(taken, mixing);
+    const { memory, share } = this.open;
+    local.collectFragment(collected);
+    for (const { packed: offset, length } of collected)
+      for (const { lo, hi } of share.nodes) this.sum({ offset, length }, lo, hi, memory.local!.fragments);
   }
 
   private loadLocal(replica: number): void {
@@ -271,13 +290,12 @@ export class ReplicaSession {
   }
 
   /** Adds the replicas of a node up in the vector of its first one. */
-  private sum(chunk: Range, lo: number, hi: number): number {
-    const { memory, share } = this.open;
-    const pointer = memory.gradients[lo - share.from]! + chunk.offset * 4;
+  private sum(chunk: Range, lo: number, hi: number, vectors = this.open.memory.gradients): number {
+    const pointer = vectors[lo - this.open.share.from]! + chunk.offset * 4;
     if (hi - lo === 1) return pointer;
     const middle = split(lo, hi);
-    this.sum(chunk, lo, middle);
-    this.arena.kernels.add(pointer, this.sum(chunk, middle, hi), chunk.length);
+    this.sum(chunk, lo, middle, vectors);
+    this.arena.kernels.add(pointer, this.sum(chunk, middle, hi, vectors), chunk.length);
     return pointer;
   }
 

@@ -31,6 +31,7 @@ import {
   type Share,
 } from './protocol.js';
 import { PREDICT, STEP } from './cells.js';
+import { FragmentCourse, fragmentsOf, layersOf, type FragmentRules } from './fragments.js';
 import { PARAMETERS } from './local-updates.js';
 import { placed } from './model-memory.js';
 import { Slots } from './slots.js';
@@ -50,14 +51,14 @@ export interface ThreadExchangeOptions {
   readonly local?: LocalTraining;
 }
 
-/** How replicas train alone. */
-export interface LocalTraining {
-  /** Steps between two averages. */
-  readonly steps: number;
+/** How replicas train alone; `steps` lie between two averages. With one fragment and no delay a model is averaged as a whole. */
+export interface LocalTraining extends FragmentRules {
   readonly outer: OuterRule;
   /** Steps of a model that replicas take together before they take any alone. */
   readonly syncSteps: number;
 }
+
+export const isStreaming = ({ fragments, delay }: FragmentRules): boolean => fragments > 1 || delay > 0;
 
 export class ThreadExchange implements Exchange {
   readonly replicas: number;
@@ -110,9 +111,11 @@ class ThreadTrainer implements Trainer {
   private alone = 0;
   /** Replicas begin the next step with the common values. */
   private begins = true;
-  /** With elastic averaging slots stay with their replica: whether the common ones are those of an earlier step. */
+  /** With elastic averaging and fragments slots stay with their replica: whether the common ones are those of an earlier step. */
   private slotsAreOld = false;
   private readonly local: ThreadExchangeOptions['local'];
+  /** Where replicas exchange a fragment at a time. */
+  private readonly course: FragmentCourse | undefined;
   private readonly kept: Slots;
   private readonly share: Share;
   private readonly slotCount: number;
@@ -144,8 +147,16 @@ class ThreadTrainer implements Trainer {
     this.share = share;
     const slots = initialSlots(plan.rule);
     this.slotCount = slots.length;
+    const fragments = local && isStreaming(local) ? local.fragments : 0;
+    const cut = fragmentLengths(this.layout, fragments);
     const placement = group?.place(pool, model, this.layout, slots.length);
-    const { arena, memory } = placed(this.layout, { share, slots, placement, isLocal: local !== undefined });
+    const { arena, memory } = placed(this.layout, {
+      share,
+      slots,
+      placement,
+      isLocal: local !== undefined,
+      fragmentLength: Math.max(0, ...cut),
+    });
     this.common = arena.f32(memory.parameters, this.layout.totalLength);
     this.kept = new Slots(slots, this.layout.trainableLength, memory, arena);
     const sets = Array.from({ length: SETS }, (_, set) => set);
@@ -158,11 +169,13 @@ class ThreadTrainer implements Trainer {
       outputs: description.outputs.map(fieldLength),
     };
     const { updaters, loadsEarly } = options;
-    const answers = pool.ask({ kind: 'open', ...plan, model, description, memory, updaters, loadsEarly, share, outer: local?.outer });
+    if (local && fragments > 0) this.course = this.fragmentCourse(local);
+    const opened = { model, description, memory, updaters, loadsEarly, share, outer: local?.outer, fragments };
+    const answers = pool.ask({ kind: 'open', ...plan, ...opened });
     try {
       for (const answer of answers) okOf(answer);
       const { totalLength, trainableLength } = this.layout;
-      group?.open(pool, { model, plan, totalLength, trainableLength, memory, outputs: this.floats.outputs });
+      group?.open(pool, { model, plan, totalLength, trainableLength, memory, fragments: cut, outputs: this.floats.outputs });
     } catch (error) {
       this.close(); // some threads have opened it
       throw error;
@@ -177,17 +190,18 @@ class ThreadTrainer implements Trainer {
 
   /**
    * What replicas have learned alone becomes common.
-   * @param wantsSlots with elastic averaging common slots are made for whoever reads them
+   * @param wantsSlots with elastic averaging and fragments common slots are made for whoever reads them
    */
   private average(wantsSlots = false): void {
     if (!this.local || !this.pool.isOpen) return;
-    const isElastic = this.local.outer.name === 'elastic';
+    const keepsSlots = this.course !== undefined || this.local.outer.name === 'elastic';
     const slots = Array.from({ length: this.slotCount }, (_, s) => 1 + s);
-    const takesSlots = isElastic ? wantsSlots && this.slotsAreOld : this.alone > 0;
+    const takesSlots = keepsSlots ? wantsSlots && this.slotsAreOld : this.alone > 0;
+    this.course?.flush();
     const vectors = [...(this.alone > 0 ? [PARAMETERS] : []), ...(takesSlots ? slots : [])];
     this.alone = 0;
     if (takesSlots) this.slotsAreOld = false;
-    if (!isElastic) this.begins = true;
+    if (!keepsSlots) this.begins = true;
     const { model, group } = this;
     if (vectors.length === 0) return;
     if (!group) return this.ask({ kind: 'average', model, vectors, part: 'all' });
@@ -196,6 +210,22 @@ class ThreadTrainer implements Trainer {
       group.average(this.pool, model, vector, this.lastStep);
       this.ask({ kind: 'average', model, vectors: [vector], part: 'take' });
     }
+  }
+
+  private fragmentCourse(local: LocalTraining): FragmentCourse {
+    const { model, pool, group } = this;
+    const exchange = (fragment: number, part: 'collect' | 'take', mixing = 0): void =>
+      this.ask({ kind: 'fragment', model, fragment, part, mixing });
+    return new FragmentCourse(local, {
+      begin: (fragment) => {
+        exchange(fragment, 'collect');
+        group?.beginFragment(pool, model, fragment, this.lastStep);
+      },
+      take: (fragment, mixing) => {
+        group?.awaitFragment(pool);
+        exchange(fragment, 'take', mixing);
+      },
+    });
   }
 
   touch(): void {
@@ -268,7 +298,8 @@ class ThreadTrainer implements Trainer {
   private steppedAlone({ count }: HostBatch, localSteps: number, buffers: BatchBuffers): StepResult {
     this.begins = false;
     this.slotsAreOld = true;
-    if (++this.alone === localSteps) this.average();
+    if (this.course) this.course.stepped();
+    else if (++this.alone === localSteps) this.average();
     const { from, to, replicas } = this.share;
     const rows = { from: replicaRows(count, replicas, from).from, to: replicaRows(count, replicas, to - 1).to };
     const sum = this.losses[FIRST_SET]!.subarray(from, to).reduce((total, value) => total + value, 0);
@@ -332,6 +363,17 @@ class ThreadTrainer implements Trainer {
     this.group?.useBuffers(this.pool, this.model, buffers);
     return buffers;
   }
+}
+
+/** Elements of each fragment. @throws UnsupportedError */
+function fragmentLengths(layout: Layout, fragments: number): number[] {
+  const layers = layersOf(layout).length;
+  if (fragments > layers)
+    throw new UnsupportedError(
+      `a model in ${fragments} fragments`,
+      `it has ${layers} ${layers === 1 ? 'layer' : 'layers'} with weights, and a layer is not divided: set fragments to at most ${layers}`,
+    );
+  return fragmentsOf(layout, fragments).map(({ length }) => length);
 }
 
 export function okOf(answer: FromThread | undefined): Extract<FromThread, { kind: 'ok' }> {
