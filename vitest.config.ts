@@ -35,6 +35,7 @@ export default defineConfig({
     hookTimeout: 240_000,
     // It says that something hangs, not that it is slow.
     expect: { poll: { timeout: 120_000 } },
+    setupFiles: [import.meta.dirname + '/tools/test-cpu.ts'],
     fileParallelism: true,
     maxWorkers: 2,
     // `npm run coverage`: what the unit tests reach. Processes that tests start are not measured.

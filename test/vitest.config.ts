@@ -13,6 +13,7 @@ export default defineConfig({
   ssr: { resolve: { conditions } },
   test: {
     include: ['test/**/*.test.ts', 'tools/**/*.test.ts'],
+    setupFiles: [import.meta.dirname + '/../tools/test-cpu.ts'],
     pool: 'forks',
     fileParallelism: false,
     testTimeout: 480_000,

@@ -3,7 +3,7 @@
  * vitest's own report is written at the end: a run that crashes or is ended at its deadline has none, but it has this.
  *
  *     {begun: NAME}  {ended: NAME}  {failed: NAME, error}
- *     {file: NAME, tests, ms}: how long a file took, with what it imports and its hooks
+ *     {file: NAME, tests, ms, cpuMs}: how long a file took, with what it imports and its hooks, and its processor time (tools/test-cpu.ts)
  */
 import { appendFileSync } from 'node:fs';
 
@@ -69,6 +69,7 @@ export default class TestJournal {
       file: module.relativeModuleId,
       tests: [...module.children.allTests()].length,
       ms: Math.round(collectDuration + duration),
+      cpuMs: module.meta().cpuMs ?? 0,
     });
     if (module.errors().length > 0) this.#write({ failed: module.relativeModuleId, error: messageOf(module.errors()) });
   }

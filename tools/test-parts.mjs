@@ -243,17 +243,20 @@ const entriesOf = (journal = '') =>
     .filter((line) => line.endsWith('}'))
     .map((line) => JSON.parse(line));
 
+/** @param {number} ms */
+const inSeconds = (ms) => (ms / SECOND_MS).toFixed(1).padStart(9);
+
 /**
- * The slowest files of all parts, so that growth is seen. Others ran beside them: a file is slower here than alone.
+ * The slowest files of all parts, so that growth is seen: how long each took, and its processor time. Others ran beside them: a file is slower here than alone.
  * @param {readonly (string | undefined)[]} journals lines of tools/test-journal.mjs
  * @returns {string[]} lines; none where no file ran
  */
 export function slowestFiles(journals) {
-  /** @type {{ file: string, tests: number, ms: number }[]} */
+  /** @type {{ file: string, tests: number, ms: number, cpuMs: number }[]} */
   const files = journals.flatMap(entriesOf).filter(({ file }) => file !== undefined);
   const slowest = files.sort((a, b) => b.ms - a.ms).slice(0, SLOWEST);
   return slowest.map(
-    ({ file, tests, ms }) => `${(ms / SECOND_MS).toFixed(1).padStart(9)}  ${file} (${tests} ${tests === 1 ? 'test' : 'tests'})`,
+    ({ file, tests, ms, cpuMs }) => `${inSeconds(ms)}${inSeconds(cpuMs)}  ${file} (${tests} ${tests === 1 ? 'test' : 'tests'})`,
   );
 }
 

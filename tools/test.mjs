@@ -293,7 +293,7 @@ function report(parts, startedMs) {
     console.log(`${name.padEnd(11)}${row} ${count.seconds.toFixed(1).padStart(9)}${count.notes.map((note) => `  ${note}`).join(';')}`);
   }
   const slowest = slowestFiles(journals);
-  if (slowest.length > 0) console.log(`\nthe slowest files, in seconds\n${slowest.join('\n')}\n`);
+  if (slowest.length > 0) console.log(`\nthe slowest files: seconds, and seconds of processor time\n${slowest.join('\n')}\n`);
   if (failures.length > 0) console.log(`\n${failures.join('\n')}\n`);
   console.log(`in ${((Date.now() - startedMs) / 1000).toFixed(0)} s`);
 }

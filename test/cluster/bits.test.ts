@@ -68,10 +68,18 @@ function expectLedger(run: RunView, rounds: number, examples: number): void {
   expect(ranges.reduce((sum, range) => sum + range.examples, 0)).toBe(examples);
 }
 
-/** Slows the workers down as soon as one has a seat, and so before the first round: a fault then finds a run of few rounds that still trains. */
-async function slowed(plane: DataPlane, run: RunView, share = 0.1) {
-  await plane.until(run, 'a worker', 60_000, () => (run.state?.seats.length ?? 0) >= 1);
-  return pace(() => plane.workers.map(({ child }) => child.pid!), share);
+/**
+ * Slows a run down in which all workers have to take a seat first, so that a fault finds it while it still trains. Until they have, the servers alone
+ * are slow: a worker that loads its engine is not waited for.
+ */
+async function slowed(plane: DataPlane, run: RunView, share = 0.1, seats = plane.workers.length) {
+  const servers = pace(() => plane.servers.map(({ child }) => child.pid!), 0.03);
+  try {
+    await plane.until(run, `${seats} workers`, 60_000, () => (run.state?.seats.length ?? 0) >= seats);
+    return pace(() => plane.workers.map(({ child }) => child.pid!), share);
+  } finally {
+    servers.end();
+  }
 }
 
 /** All codecs that keep nothing of a replica: a run has equal bits with them wherever its replicas are computed. auto is none of its own. */
