@@ -125,7 +125,7 @@ export const PARTS = [
   {
     name: 'seeds',
     holds:
-      'the sweeps of the simulator, with many seeds, of deaths in an all-reduce, a million frames and a million encoded chunks with mistakes; only when it is named',
+      'the sweeps of the simulator, with many seeds, of deaths in an all-reduce, a million frames and a million encoded chunks with mistakes, the library in more processes; only when it is named',
     tests: UNIT,
     files: [
       'libs/testkit/src/simulator/',
@@ -133,6 +133,8 @@ export const PARTS = [
       'libs/codecs/src/mutated.test.ts',
       'libs/exchange/src/transfer/rows.test.ts',
       'libs/collectives/src/group-deaths.test.ts',
+      'libs/strategies/src/',
+      'apps/cli/src/verify/library.test.ts',
     ],
     env: MANY,
     deadlineMs: 3600 * SECOND_MS,

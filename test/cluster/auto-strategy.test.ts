@@ -57,8 +57,8 @@ async function pickedOf(id: string): Promise<{ readonly kind: string; readonly w
 
 test('over a slow link of the server the workers take its shard over, and a later attempt keeps that', async () => {
   await stack.addServer(SLOW);
-  await stack.addWorker(SLOW);
-  await stack.addWorker(SLOW);
+  await Promise.all([stack.addWorker(SLOW), stack.addWorker(SLOW)]);
+  await stack.haveWorkers(2);
   const { id } = await stack.client.createRun({ ...auto, checkpoint: { everyRounds: 5 } });
   await stack.until('the second attempt', 60_000, async () => {
     const { attempt, status, statusReason, pickedStrategy } = await runOf(stack, id);

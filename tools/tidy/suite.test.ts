@@ -94,7 +94,11 @@ it('the slowest ten files of all parts are told, the slowest first, also of a pa
   const quick = Array.from({ length: 20 }, (_, i) => file(`quick${i}`, i)).join('\n');
   const told = slowestFiles([`${quick}\n${file('slow', 61_240, 1)}\n{"ended":"x"}\n{"file":"to`, undefined, file('slower', 100_000)]);
   expect(told).toHaveLength(10);
-  expect(told.slice(0, 3)).toEqual(['    100.0     50.0  slower (2 tests)', '     61.2     30.6  slow (1 test)', '      0.0      0.0  quick19 (2 tests)']);
+  expect(told.slice(0, 3)).toEqual([
+    '    100.0     50.0  slower (2 tests)',
+    '     61.2     30.6  slow (1 test)',
+    '      0.0      0.0  quick19 (2 tests)',
+  ]);
   expect(slowestFiles([undefined, ''])).toEqual([]);
 });
 

@@ -48,21 +48,26 @@ test.each<[what: string, more: Partial<MeasuredExchange>, shardWorkers: number, 
 });
 
 test('what only one strategy can serve, or only one is there for, is picked without a measurement', () => {
-  const all = { liveServers: 1, shardWorkers: 2 };
+  const all = { liveServers: 1, liveWorkers: 2, shardWorkers: 2 };
   expect(onlyStrategy(specOf(), all)).toBeUndefined();
   const sparse = onlyStrategy(specOf({ embeddings: { kind: 'sparse' } }), all);
   expect(sparse).toMatchObject({
     strategy: { kind: 'parameter-server' },
     why: expect.stringMatching(/no other .*sparse embeddings/) as string,
   });
-  const workers = onlyStrategy(specOf({ strategy: { kind: 'auto', accumulate: 2 } }), { liveServers: 0, shardWorkers: 3 });
+  const workers = onlyStrategy(specOf({ strategy: { kind: 'auto', accumulate: 2 } }), { liveServers: 0, liveWorkers: 3, shardWorkers: 3 });
   expect(workers).toMatchObject({
     strategy: { kind: 'multi-worker-mirrored', workers: 3, accumulate: 2 },
     why: expect.stringContaining('no parameter server') as string,
   });
-  expect(onlyStrategy(specOf(), { liveServers: 2, shardWorkers: 0 })).toMatchObject({ strategy: { kind: 'parameter-server' } });
-  expect(onlyStrategy(specOf(), { liveServers: 0, shardWorkers: 0 }), 'nobody is there yet').toBeUndefined();
-  expect(onlyStrategy(specOf({ strategy: { kind: 'parameter-server' } }), { liveServers: 0, shardWorkers: 2 })).toBeUndefined();
+  expect(onlyStrategy(specOf(), { liveServers: 2, liveWorkers: 1, shardWorkers: 0 })).toMatchObject({
+    strategy: { kind: 'parameter-server' },
+  });
+  for (const liveServers of [0, 2])
+    expect(onlyStrategy(specOf(), { liveServers, liveWorkers: 0, shardWorkers: 0 }), 'no worker is there yet').toBeUndefined();
+  expect(
+    onlyStrategy(specOf({ strategy: { kind: 'parameter-server' } }), { liveServers: 0, liveWorkers: 2, shardWorkers: 2 }),
+  ).toBeUndefined();
   expect([picksStrategy(specOf()), picksStrategy(specOf({ strategy: { kind: 'parameter-server' } }))]).toEqual([true, false]);
 });
 

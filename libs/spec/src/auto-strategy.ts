@@ -18,6 +18,8 @@ type AutoStrategy = Extract<StrategySpec, { kind: 'auto' }>;
 /** The servers and workers that are connected. */
 export interface PresentFleet {
   readonly liveServers: number;
+  /** Workers of any kind. */
+  readonly liveWorkers: number;
   /** Workers that take shards. */
   readonly shardWorkers: number;
 }
@@ -85,7 +87,8 @@ export function onlyStrategy(spec: RunSpec, fleet: PresentFleet): PickedStrategy
   if (typeof workers === 'string') return { strategy: servers, why: `no other strategy serves this spec: ${workers}` };
   if (fleet.liveServers === 0 && fleet.shardWorkers > 0)
     return { strategy: workers, why: `no parameter server is connected, and ${counted(fleet.shardWorkers)} can hold the parameters` };
-  if (fleet.shardWorkers === 0 && fleet.liveServers > 0)
+  // Where no worker is there at all, those to come may hold parameters.
+  if (fleet.shardWorkers === 0 && fleet.liveWorkers > 0 && fleet.liveServers > 0)
     return { strategy: servers, why: 'no worker is connected that can hold parameters, and parameter servers are' };
   return undefined;
 }

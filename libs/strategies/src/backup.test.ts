@@ -58,7 +58,8 @@ it('the example, killed in its fourth epoch, goes on with it and ends in the bit
   expect(existsSync(join(place, 'backup.paceline')), 'a training that has ended has no backup').toBe(false);
 });
 
-it('so does a training of local updates that are averaged', async () => {
+/** `npm run soak` has it. */
+it.runIf(process.env['PACELINE_SOAK'] === '1')('so does a training of local updates that are averaged', async () => {
   const source = example!
     .replaceAll('MirroredStrategy', 'LocalUpdateStrategy')
     .replace('{ replicas: 2 }', '{ replicas: 2, localSteps: 3 }');

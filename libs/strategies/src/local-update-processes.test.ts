@@ -63,14 +63,16 @@ const lastLine = ({ status, output, errors }: Ended): Record<string, unknown> =>
 };
 const results = async (running: readonly Running[]) => (await Promise.all(running.map(({ ended }) => ended))).map(lastLine);
 
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+/** `npm run soak` has each with 2 and with 3 processes. */
 it.each([
-  { outer: 'average', syncSteps: 2 },
-  { outer: 'nesterov', fragments: 3, delay: 1 },
-  { outer: 'elastic', movingRate: 0.2 },
-])('2 and 3 processes end with the weights, the optimizer and the validations of one: %o', async (outer) => {
+  { outer: 'average', syncSteps: 2, sizes: [2, 3] },
+  { outer: 'nesterov', fragments: 3, delay: 1, sizes: [3] },
+  { outer: 'elastic', movingRate: 0.2, sizes: [2] },
+])('processes end with the weights, the optimizer and the validations of one: %o', async ({ sizes, ...outer }) => {
   const options = { localSteps: 3, ...outer };
   const [alone] = await results([programs.start(FIT, { OPTIONS: JSON.stringify(options) })]);
-  for (const processes of [2, 3]) {
+  for (const processes of IS_SOAK ? [2, 3] : sizes) {
     const all = await results(await started(FIT, processes, () => options));
     for (const { digest, val_loss } of all)
       expect([processes, digest, val_loss]).toEqual([processes, alone!['digest'], alone!['val_loss']]);
@@ -84,32 +86,34 @@ it.each([
 
 it('sends in proportion to 1 / localSteps, and nothing between averages', async () => {
   const source = `${PROGRAM}
-const strategy = new LocalUpdateStrategy({ replicas: 2, threads: 1, ...options });
-const model = strategy.scope(build);
-await model.trainOnBatch(xs, ys);
-tf.dispose(model.getWeights()[0].clone()); // the first average, and the weights of the first process before it
-const steps = [];
-for (let step = 0; step < 24; step++) {
-  const before = strategy.communication.sentBytes;
+const all = [];
+for (const given of options) {
+  const strategy = new LocalUpdateStrategy({ replicas: 2, threads: 1, ...given });
+  const model = strategy.scope(build);
   await model.trainOnBatch(xs, ys);
-  steps.push(strategy.communication.sentBytes - before);
+  tf.dispose(model.getWeights()[0].clone()); // the first average, and the weights of the first process before it
+  const steps = [];
+  for (let step = 0; step < 24; step++) {
+    const before = strategy.communication.sentBytes;
+    await model.trainOnBatch(xs, ys);
+    steps.push(strategy.communication.sentBytes - before);
+  }
+  all.push(steps);
+  await strategy.dispose();
 }
-say({ steps });
-await strategy.dispose();
+say({ all });
 `;
-  const sentBy = async (given: object): Promise<number[]> => {
-    const all = await results(await started(source, 2, () => given));
-    expect(all[0]).toEqual(all[1]);
-    return all[0]!['steps'] as number[];
-  };
-  const sent = async (localSteps: number): Promise<number> => (await sentBy({ localSteps })).reduce((sum, bytes) => sum + bytes, 0);
-  const [every, twelfth, never] = [await sent(1), await sent(12), await sent(25)];
+  const given = [{ localSteps: 1 }, { localSteps: 12 }, { localSteps: 25 }, { localSteps: 12, fragments: 3, outer: 'nesterov' }];
+  const [first, second] = await results(await started(source, 2, () => given));
+  expect(first).toEqual(second);
+  const steps = first!['all'] as number[][];
+  const [every, twelfth, never] = steps.map((bytes) => bytes.reduce((sum, each) => sum + each, 0));
   // Parameters with state, and two slots in vectors of the same length: each process sends a half, and gets the other one.
   const elements = 8 * 16 + 16 + 4 * 16 + 16 * 3 + 3;
   expect(every).toBe(24 * 3 * elements * 4);
-  expect([twelfth * 12, never]).toEqual([every, 0]);
+  expect([twelfth! * 12, never]).toEqual([every, 0]);
   // A layer is a fragment, and slots stay where they are: nothing is larger than the largest layer, and all are exchanged in twelve steps.
-  const exchanged = (await sentBy({ localSteps: 12, fragments: 3, outer: 'nesterov' })).map((bytes) => bytes / 4);
+  const exchanged = steps[3]!.map((bytes) => bytes / 4);
   const turn = [4, 8, 12].map((step, i) => [step, [8 * 16 + 16, 4 * 16, 16 * 3 + 3][i]!] as const);
   const due = new Map([...turn, ...turn.map(([step, length]) => [step + 12, length] as const)]);
   expect(exchanged).toEqual(exchanged.map((_, i) => due.get(i + 1) ?? 0));

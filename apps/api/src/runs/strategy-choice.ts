@@ -35,8 +35,12 @@ export class StrategyChoices {
   /** Before the run is there: what is picked without a measurement, if anything is. */
   async atCreation(spec: RunSpec): Promise<PickedStrategy | undefined> {
     if (!picksStrategy(spec)) return undefined;
-    const [liveServers, shardWorkers] = await Promise.all([this.count('server'), this.count('worker')]);
-    return onlyStrategy(spec, { liveServers, shardWorkers });
+    const [servers, workers] = await Promise.all([this.present('server'), this.present('worker')]);
+    return onlyStrategy(spec, {
+      liveServers: servers.length,
+      liveWorkers: workers.length,
+      shardWorkers: workers.filter((row) => this.fleet.holdsShards(row)).length,
+    });
   }
 
   /** Under the lock of the run: picks by what its coordinator has told, once. Where another strategy is picked the attempt ends. */
@@ -46,7 +50,8 @@ export class StrategyChoices {
     if (!measured || !hasLiveAttempt(run.status)) return;
     const spec = specOf(await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true } }));
     if (!picksStrategy(spec)) return;
-    const { strategy, why } = pickStrategy(spec, measured, await this.count('worker'));
+    const shardWorkers = (await this.present('worker')).filter((row) => this.fleet.holdsShards(row));
+    const { strategy, why } = pickStrategy(spec, measured, shardWorkers.length);
     const picked = Object.assign({}, spec, { strategy });
     await transaction.run.updateMany({
       where: { id: run.id },
@@ -58,10 +63,9 @@ export class StrategyChoices {
     await this.attempts.end(transaction, run, { kind: 'failed', cause: 'STRATEGY_PICKED', message });
   }
 
-  /** Live ones that can have a part of a run: servers, and workers that take shards. */
-  private async count(role: FleetRole): Promise<number> {
-    const isThere = (row: Parameters<Fleet['isAlive']>[0]): boolean => this.fleet.isAlive(row) && this.fleet.isCompatible(row);
-    return (await this.fleet.list(role)).filter((row) => isThere(row) && (role === 'server' || this.fleet.holdsShards(row))).length;
+  /** Live ones that speak this protocol. */
+  private async present(role: FleetRole) {
+    return (await this.fleet.list(role)).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row));
   }
 }
 

@@ -12,11 +12,15 @@ const STEPS = 4;
 /** For whole trainings `paceline verify` has 2e-4; so few steps stay closer. */
 const TOLERANCE = 1e-5;
 
-const STRATEGIES: readonly LibraryStrategy[] = [
-  { kind: 'multi-worker-mirrored', communication: 'ring', processes: 4 },
+/** `npm run soak` has all of them. */
+const SOAK: readonly LibraryStrategy[] = [
   { kind: 'multi-worker-mirrored', communication: 'hierarchical', processes: 4 },
   { kind: 'parameter-server', processes: 4, servers: 2 },
+];
+const STRATEGIES: readonly LibraryStrategy[] = [
+  { kind: 'multi-worker-mirrored', communication: 'ring', processes: 3 },
   { kind: 'hybrid', processes: 2, servers: 2 },
+  ...(process.env['PACELINE_SOAK'] === '1' ? SOAK : []),
 ];
 
 // Processes inherit the flags of this one, which let tests run from the sources: they run what was built.
