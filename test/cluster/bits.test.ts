@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DataPlane, pace, type RunView } from '@paceline/testkit';
 import { RESIDUAL_LOST, residualLossSchema } from '@paceline/protocol';
-import { CODECS, keepsRest, type CodecSpec, type RunSpecInput } from '@paceline/spec';
+import { CODECS, keepsRest, startWorkersOf, type CodecSpec, type RunSpecInput } from '@paceline/spec';
 import { reference } from './references.js';
 
 const ROUNDS = 12;
@@ -69,10 +69,11 @@ function expectLedger(run: RunView, rounds: number, examples: number): void {
 }
 
 /**
- * Slows a run down in which all workers have to take a seat first, so that a fault finds it while it still trains. Until they have, the servers alone
- * are slow: a worker that loads its engine is not waited for.
+ * Slows a run down, so that a fault finds it while it still trains. Until its first round begins the servers alone are slow: a worker that loads its engine is
+ * not held up.
  */
-async function slowed(plane: DataPlane, run: RunView, share = 0.1, seats = plane.workers.length) {
+async function slowed(plane: DataPlane, run: RunView, share = 0.1) {
+  const seats = startWorkersOf(run.spec.strategy) ?? 1;
   const servers = pace(() => plane.servers.map(({ child }) => child.pid!), 0.03);
   try {
     await plane.until(run, `${seats} workers`, 60_000, () => (run.state?.seats.length ?? 0) >= seats);
@@ -224,7 +225,7 @@ describe('over unix', () => {
   });
 
   test('parameters as differences: a worker that is SIGKILLed, and workers that join when the run has got far', async () => {
-    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2, startWorkers: 2 } as const;
+    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2 } as const;
     const inputOf = (codec: NonNullable<RunSpecInput['codec']>): RunSpecInput => ({
       ...base,
       model: SMALL,
@@ -235,9 +236,9 @@ describe('over unix', () => {
     const joined = inputOf({ kind: 'none', parameters: 'delta-top-k', parameterDensity: 0.1 });
     const expected = [await reference(killed), await reference(joined)];
     while (plane.workers.length < 3) await plane.addWorker();
-    const first = await killedIn(plane, { ...killed, strategy });
+    const first = await killedIn(plane, { ...killed, strategy: { ...strategy, startWorkers: 3 } });
     const firstResult = await plane.finished(first);
-    const second = await killedIn(plane, { ...joined, strategy }, true);
+    const second = await killedIn(plane, { ...joined, strategy: { ...strategy, startWorkers: 2 } }, true);
     // What these get first is what the others had, and not the parameters that the servers keep.
     while (plane.workers.length < 2) await plane.addWorker();
     const secondResult = await plane.finished(second);

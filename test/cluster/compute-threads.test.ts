@@ -48,13 +48,12 @@ test('1 worker with 2 and 3 threads, 1 and 2 servers: the weights of the referen
 });
 
 test('a thread more is a compute thread and its loader more', async () => {
-  const long = (threads: number): RunSpecInput => ({ ...base, length: { rounds: 200 }, strategy: hybrid(threads) });
+  const long = (threads: number): RunSpecInput => ({ ...base, length: { rounds: 120 }, strategy: hybrid(threads) });
   const one = await threadsWhile(long(1));
-  expect(await threadsWhile(long(2))).toBe(one + 2);
-  expect(await threadsWhile(long(4))).toBe(one + 6);
+  expect(await threadsWhile(long(3))).toBe(one + 4);
 });
 
-test('2 workers with 2 threads: as many bytes to the servers as with one thread, and half of those of four workers', async () => {
+test('2 workers with 2 threads: as many bytes to the servers as with one thread, which is one vector of each worker in a round', async () => {
   await plane.addWorker();
   const bytesOf = async (strategy: RunSpecInput['strategy'] & object): Promise<number> => {
     const input = { ...base, model: 'mlp' as const, strategy };
@@ -68,10 +67,6 @@ test('2 workers with 2 threads: as many bytes to the servers as with one thread,
     expect(bytes / (2 * ROUNDS * VECTOR_BYTES)).toBeGreaterThan(1);
     expect(bytes / (2 * ROUNDS * VECTOR_BYTES)).toBeLessThan(1.03);
   }
-  while (plane.workers.length < 4) await plane.addWorker();
-  const alone = await bytesOf({ kind: 'parameter-server', startWorkers: 4 });
-  expect(alone / threaded).toBeGreaterThan(1.95);
-  expect(alone / threaded).toBeLessThan(2.05);
 });
 
 test('a compute thread ends: the seat ends and names it, the worker takes a seat again, and the weights are those of the reference', async () => {

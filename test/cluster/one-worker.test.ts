@@ -1,8 +1,8 @@
 /** Runs that one worker holds, as real processes: there is no server, gradients and parameters take no socket, and the weights are those of the reference. */
 import { readdirSync } from 'node:fs';
 import type { RunSpecInput } from '@paceline/spec';
-import { Stack } from '@paceline/testkit';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { pace, Stack, type Pace } from '@paceline/testkit';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { expectComplete, idle, logged, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
 const ROUNDS = 16;
@@ -15,10 +15,12 @@ const oneDevice: RunSpecInput = { ...ofRounds(ROUNDS), replicas: 1, strategy: { 
 const withDropout = mirrored(2, { model: 'mlp-dropout' });
 
 let stack: Stack;
+let slow: Pace | undefined;
 beforeAll(async () => {
   for (const input of [mirrored(3), oneDevice, withDropout]) await reference(input);
   stack = await Stack.start({ servers: 0, workers: 1 });
 });
+afterEach(() => slow?.end());
 afterAll(() => stack?.stop());
 
 const threadsOf = (): number => readdirSync(`/proc/${stack.workers[0]!.child.pid!}/task`).length;
@@ -32,6 +34,7 @@ async function expectNoTraffic(id: string): Promise<void> {
 
 test('mirrored, 2 and 3 threads; dropout and batch normalisation: the weights of the reference, and no byte on a socket', async () => {
   for (const input of [withDropout, mirrored(3)]) {
+    slow = pace(() => stack.workers.map(({ child }) => child.pid!), 0.2);
     const { id } = await stack.client.createRun(input);
     const { servers, stepTasks } = await untilRound(stack, id, 1);
     expect(servers.map(({ serverId }) => serverId)).toEqual([stack.workers[0]!.ready.id]);
@@ -39,6 +42,7 @@ test('mirrored, 2 and 3 threads; dropout and batch normalisation: the weights of
       [0, stack.workers[0]!.ready.id],
     ]);
     expect(await stack.client.scaleRun(id, 2).then(() => 'scaled', String)).toMatch(/on one worker, which holds its parameters/);
+    slow.end();
     await expectComplete(stack, id, input);
     await expectNoTraffic(id);
   }
@@ -51,7 +55,7 @@ test('one-device: one worker, one replica, one compute thread', async () => {
 });
 
 test('a pause and a cancel end all compute threads, and what is paused goes on to the same weights', async () => {
-  const long = mirrored(3, { length: { rounds: 400 } });
+  const long = mirrored(3, { length: { rounds: 200 } });
   await reference(long);
   await stack.until('an idle worker', 20_000, () => idle(stack));
   const before = threadsOf();

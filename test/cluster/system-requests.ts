@@ -2,11 +2,13 @@
  * What people ask of a run with real processes: pause and resume, other numbers of servers and workers. The weights do not depend on it.
  * On a stack with two servers and two workers, which stays as it was.
  */
+import type { RunSpecInput } from '@paceline/spec';
 import { pace, type Pace, type Stack } from '@paceline/testkit';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
-const LONG = ofRounds(120);
+/** The first round waits for both workers: one that is slow to start finds the run as it was. */
+const LONG: RunSpecInput = { ...ofRounds(120), strategy: { kind: 'parameter-server', startWorkers: 2 } };
 const SHARE = 0.2;
 
 export const requests = (given: () => Stack): void => {

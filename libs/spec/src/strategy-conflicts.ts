@@ -40,7 +40,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'parameter-server':
       return [...serverConflicts(strategy, spec), ...modeConflicts(strategy, spec)];
     case 'multi-worker-mirrored':
-      return shardedConflicts(strategy, spec);
+      return [...shardedConflicts(strategy, spec), ...((strategy.threads ?? 1) > 1 ? threadConflicts(strategy, spec) : [])];
     case 'auto':
       return serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec);
     case 'hybrid':
@@ -52,6 +52,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'local-update':
       return [
         ...serverConflicts(strategy, spec),
+        ...memberConflicts(strategy, spec),
         ...localConflicts(strategy, spec),
         ...syncConflicts(strategy, spec),
         ...elasticConflicts(strategy, spec),
@@ -60,7 +61,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
 }
 
 function shardedConflicts(
-  { workers, standby: standbys }: z.output<typeof multiWorkerMirroredSchema>,
+  { workers, standby: standbys }: Pick<z.output<typeof multiWorkerMirroredSchema>, 'workers' | 'standby'>,
   { replicas }: Conflicting,
 ): Conflict[] {
   const conflicts: Conflict[] = [];
@@ -68,6 +69,23 @@ function shardedConflicts(
     conflicts.push(['strategy.workers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
   if (standbys > 0 && workers < 2)
     conflicts.push(['strategy.standby', 'needs two workers at least, as the standby of a shard is on another worker than the shard']);
+  return conflicts;
+}
+
+/** Local updates of workers that hold the shards themselves: their rounds are an all-reduce. */
+function memberConflicts(strategy: z.output<typeof localUpdateSchema>, spec: Conflicting): Conflict[] {
+  const { workers, servers, startWorkers, backupReplicas, standby } = strategy;
+  if (workers === undefined) return [];
+  const conflicts = shardedConflicts({ workers, standby }, spec);
+  if (servers > 1)
+    conflicts.push(['strategy.servers', 'does not go with workers, which hold the shards in place of parameter servers: give one of both']);
+  if (startWorkers !== undefined && startWorkers !== workers)
+    conflicts.push(['strategy.startWorkers', `does not go with workers: the first round waits for all ${workers} of them; leave it out`]);
+  if (backupReplicas > 0)
+    conflicts.push([
+      'strategy.backupReplicas',
+      'does not go with workers: each of them holds a shard, so a round needs all of them; set it to 0',
+    ]);
   return conflicts;
 }
 

@@ -49,6 +49,17 @@ test('local updates: what does not go with them is refused with the reason', () 
   expect(local({ standby: 1, backupReplicas: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: /)]);
 });
 
+test('local updates with the shards on workers: what does not go with that is refused with the reason', () => {
+  const local = (fields: object) => issuesOf({ kind: 'local-update', workers: 2, ...fields });
+  for (const more of [{}, { startWorkers: 2 }, { standby: 1 }, { outerOptimizer: 'elastic', innerState: 'keep' }])
+    expect(local(more)).toEqual([]);
+  expect(local({ workers: 5 })).toEqual([expect.stringMatching(/^strategy\.workers: must not exceed replicas \(4\)/)]);
+  expect(local({ servers: 2 })).toEqual([expect.stringMatching(/^strategy\.servers: does not go with workers/)]);
+  expect(local({ startWorkers: 1 })).toEqual([expect.stringMatching(/^strategy\.startWorkers: .*waits for all 2/)]);
+  expect(local({ backupReplicas: 1 })).toEqual([expect.stringMatching(/^strategy\.backupReplicas: .*each of them holds a shard/)]);
+  expect(local({ workers: 1, standby: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: needs two workers/)]);
+});
+
 test('elastic averaging: what does not go with it is refused with the reason', () => {
   const elastic = (fields: object, more?: object) => issuesOf({ kind: 'local-update', outerOptimizer: 'elastic', ...fields }, more);
   expect(elastic({})).toEqual([]);
@@ -169,6 +180,7 @@ test('what all kinds are asked for', () => {
   expect(ask({ kind: 'parameter-server', servers: 3 })).toEqual([3, 'servers', undefined]);
   expect(ask({ kind: 'multi-worker-mirrored', workers: 3 })).toEqual([3, 'workers', 3]);
   expect(ask({ kind: 'local-update', servers: 2, startWorkers: 4 })).toEqual([2, 'servers', 4]);
+  expect(ask({ kind: 'local-update', workers: 3 })).toEqual([3, 'workers', 3]);
   expect(ask({ kind: 'hybrid', servers: 2, startWorkers: 4 })).toEqual([2, 'servers', 4]);
   expect(ask({ kind: 'mirrored' })).toEqual([1, 'workers', 1]);
 });
@@ -187,6 +199,7 @@ test('compute threads: those that are asked for, else one per core, and none wit
     expect(threads({ kind, threads: 1 }, 8, 6)).toBe(1);
   }
   expect(threads({ kind: 'mirrored' }, 1, 6)).toBe(1);
+  expect(threads({ kind: 'multi-worker-mirrored', threads: 3 }, 8, 2)).toBe(3);
   for (const kind of ['parameter-server', 'multi-worker-mirrored', 'local-update', 'auto']) expect(threads({ kind }, 8, 6)).toBe(1);
   expect(threads({ kind: 'one-device' }, 1, 6)).toBe(1);
 });
@@ -194,6 +207,10 @@ test('compute threads: those that are asked for, else one per core, and none wit
 test('several threads, one worker, one replica: what does not go with them is refused with the reason', () => {
   for (const kind of ['hybrid', 'mirrored', 'one-device'])
     for (const mode of ['async', 'ssp']) expect(issuesOf({ kind, mode }, { replicas: 1 })[0]).toMatch(/^strategy\.mode: .*sync/);
+  expect(issuesOf({ kind: 'multi-worker-mirrored' }, { codec: { kind: 'int8' } })).toEqual([]);
+  expect(issuesOf({ kind: 'multi-worker-mirrored', threads: 2 }, { codec: { kind: 'int8' } })).toEqual([
+    expect.stringMatching(/^codec\.kind: int8 does not go with multi-worker-mirrored/),
+  ]);
   for (const kind of ['hybrid', 'mirrored']) {
     expect(issuesOf({ kind, threads: 5 })).toEqual([expect.stringMatching(/^strategy\.threads: must not exceed replicas \(4\)/)]);
     expect(issuesOf({ kind, threads: 257 })).toEqual([expect.stringMatching(/^strategy\.threads: must be at most 256/)]);

@@ -5,7 +5,7 @@
  *     parameter-server        servers hold the shards, workers compute
  *     multi-worker-mirrored   the workers hold the shards themselves: reduce-scatter to the owner of a range, all-gather of what it has updated
  *     auto                    parameter servers at first; what the first rounds have measured decides between the two above (auto-strategy.ts)
- *     local-update            servers and workers as above; a round is several steps of each replica by itself, and what they changed is sent
+ *     local-update            servers or workers hold the shards; a round is several steps of each replica by itself, and what they changed is sent
  *     hybrid                  servers hold the shards; each worker computes in several threads, adds their gradients up, and sends the sum
  *     mirrored                one worker holds the run, and computes in several threads: nothing goes over sockets
  *     one-device              one worker holds the run, and computes its one replica in one thread
@@ -46,12 +46,20 @@ const startWorkers = z
   .describe('With mode sync: workers that must have joined before the first round; at most `replicas`. Left out: one.')
   .optional();
 
+const workers = z
+  .int()
+  .min(1)
+  .max(LIMITS.servers)
+  .describe(
+    'Workers that hold the run, each with a shard of the parameters; at most `replicas`. Left out: 2 with multi-worker-mirrored; with local-update, parameter servers hold the shards.',
+  );
+
 const threads = z
   .int()
   .min(1)
   .max(LIMITS.threads)
   .describe(
-    'Compute threads of each worker, which share its replicas; at most `replicas`. Left out: one per core of the worker, at most one per replica.',
+    'Compute threads of each worker, which share its replicas; at most `replicas`. Left out: one per core of the worker, at most one per replica; 1 with multi-worker-mirrored.',
   )
   .optional();
 
@@ -89,12 +97,8 @@ export const parameterServerSchema = z.strictObject({
 export const multiWorkerMirroredSchema = z.strictObject({
   kind: z.literal('multi-worker-mirrored'),
   mode: z.literal('sync').default('sync'),
-  workers: z
-    .int()
-    .min(1)
-    .max(LIMITS.servers)
-    .describe('Workers that hold the run, each with a shard of the parameters; at most `replicas`.')
-    .default(2),
+  workers: workers.default(2),
+  threads,
   accumulate,
   standby,
 });
@@ -106,6 +110,7 @@ export const localUpdateSchema = z.strictObject({
   kind: z.literal('local-update'),
   mode: z.literal('sync').describe('A round ends when all replicas have taken their local steps.').default('sync'),
   servers,
+  workers: workers.optional(),
   accumulate,
   localSteps: z
     .int()
@@ -213,7 +218,7 @@ interface ShardedStrategy {
 
 /** Workers that hold the run, each with a shard; undefined where servers do. A field of another kind says nothing. */
 function holders({ kind, workers }: ShardedStrategy): number | undefined {
-  if (kind === 'multi-worker-mirrored') return workers!;
+  if (kind === 'multi-worker-mirrored' || kind === 'local-update') return workers;
   return kind === 'mirrored' || kind === 'one-device' ? 1 : undefined;
 }
 
@@ -237,6 +242,7 @@ export function threadsOf(
   { strategy: { kind, threads: wanted }, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number },
   cores: number,
 ): number {
+  if (kind === 'multi-worker-mirrored') return Math.min(wanted ?? 1, replicas);
   if (kind !== 'hybrid' && kind !== 'mirrored') return 1;
   return Math.min(wanted ?? Math.max(1, cores), replicas, LIMITS.threads);
 }

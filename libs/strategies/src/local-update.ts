@@ -59,6 +59,7 @@ export class LocalUpdateStrategy extends Strategy {
   /** Type and index of this process's task. */
   readonly task: { readonly type: string; readonly index: number };
   private readonly local: LocalTraining;
+  private readonly processes: number;
   private readonly group: GroupThread | undefined;
 
   /**
@@ -67,10 +68,11 @@ export class LocalUpdateStrategy extends Strategy {
    */
   constructor(options: LocalUpdateOptions = {}) {
     let local: LocalTraining | undefined;
-    const { exchange, task } = planned(options, NAME, KNOWN, (replicas) => [(local = localOf(options, replicas))]);
+    const { exchange, task, processes } = planned(options, NAME, KNOWN, (replicas) => [(local = localOf(options, replicas))]);
     local ??= localOf(options, exchange.replicas);
     super(new ThreadExchange(Object.assign({}, exchange, { loadsEarly: false, local })), options);
     this.local = local;
+    this.processes = processes;
     this.task = task;
     this.group = exchange.group;
   }
@@ -86,6 +88,7 @@ export class LocalUpdateStrategy extends Strategy {
     return KEPT_BY_OUTER[this.local.outer.name];
   }
 
+  /** Over several processes: as many workers, which hold the shards as the processes here do. */
   override toRun(): RunStrategy {
     const { steps: localSteps, outer, syncSteps } = this.local;
     if (isStreaming(this.local))
@@ -94,7 +97,11 @@ export class LocalUpdateStrategy extends Strategy {
         'the service exchanges the whole model after each round: leave both out, or train with the library over several processes',
       );
     const phases = syncSteps > 0 ? { localSteps, syncSteps } : { localSteps };
-    return { strategy: { kind: 'local-update', ...phases, innerState: 'keep', ...outerOfRun(outer) }, replicas: this.numReplicasInSync };
+    const members = this.processes > 1 ? { workers: this.processes } : {};
+    return {
+      strategy: { kind: 'local-update', ...phases, innerState: 'keep', ...members, ...outerOfRun(outer) },
+      replicas: this.numReplicasInSync,
+    };
   }
 }
 

@@ -347,7 +347,7 @@ it('is as a run of the service: as many workers as processes', async () => {
     replicas: 3,
     threads: 1,
   });
-  expect(alone.toRun()).toEqual({ strategy: { kind: 'multi-worker-mirrored', workers: 1 }, replicas: 3 });
+  expect(alone.toRun()).toEqual({ strategy: { kind: 'multi-worker-mirrored', workers: 1, threads: 1 }, replicas: 3 });
   await alone.dispose();
 });
 

@@ -60,6 +60,7 @@ export class MultiWorkerMirroredStrategy extends Strategy {
   /** Type and index of this process's task. */
   readonly task: { readonly type: string; readonly index: number };
   private readonly processes: number;
+  private readonly threads: number | undefined;
   private readonly group: GroupThread | undefined;
   private readonly asked: Pick<Communication, 'requested' | 'optimizerSharding'>;
 
@@ -71,14 +72,19 @@ export class MultiWorkerMirroredStrategy extends Strategy {
     const { exchange, task, processes, ...asked } = planned(options);
     super(new ThreadExchange(exchange), options);
     this.processes = processes;
+    this.threads = options.threads;
     this.task = task;
     this.group = exchange.group;
     this.asked = asked;
   }
 
-  /** As many workers as there are processes here. */
+  /** As many workers as there are processes here, with the threads that were given. */
   override toRun(): RunStrategy {
-    return { strategy: { kind: 'multi-worker-mirrored', workers: this.processes }, replicas: this.numReplicasInSync };
+    const { processes: workers, threads } = this;
+    return {
+      strategy: { kind: 'multi-worker-mirrored', workers, ...(threads === undefined ? {} : { threads }) },
+      replicas: this.numReplicasInSync,
+    };
   }
 
   /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */

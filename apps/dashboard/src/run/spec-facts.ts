@@ -34,7 +34,10 @@ export function optimizerName(spec: unknown): string {
 const ON_WORKERS: readonly unknown[] = ['multi-worker-mirrored', 'mirrored', 'one-device'];
 
 /** Whether the run has no parameter servers: each of its workers holds a shard. */
-export const shardsOnWorkers = (spec: unknown): boolean => ON_WORKERS.includes(object(object(spec)['strategy'])['kind']);
+export function shardsOnWorkers(spec: unknown): boolean {
+  const { kind, workers } = object(object(spec)['strategy']);
+  return ON_WORKERS.includes(kind) || (kind === 'local-update' && typeof workers === 'number');
+}
 
 /** Whether all epochs have the same number of rounds. */
 export const hasEvenEpochs = (spec: unknown): boolean => object(object(spec)['strategy'])['syncSteps'] === undefined;

@@ -81,17 +81,20 @@ function resume(spec: RunSpec, servers: number | undefined, begins: boolean): Re
 }
 
 const holdersInWords = (strategy: RunSpec['strategy']): string =>
-  strategy.kind === 'multi-worker-mirrored' ? `its ${strategy.workers} workers hold` : 'its worker holds';
+  holdsAlone(strategy) ? 'its worker holds' : `its ${shardCount(strategy)} workers hold`;
+
+/** Of strategies whose shards are on workers: whether the run is on one worker by its kind. */
+const holdsAlone = ({ kind }: RunSpec['strategy']): boolean => kind === 'mirrored' || kind === 'one-device';
 
 function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep {
   const { replicas, strategy } = spec as RunSpec;
-  if (strategy.kind === 'multi-worker-mirrored')
+  if (shardHosts(strategy) === 'workers')
     return {
       does: 'refuse',
-      why: `Each of the run's ${strategy.workers} workers holds a part of its parameters (${strategy.kind}), so their number stays.`,
+      why: holdsAlone(strategy)
+        ? `The run is on one worker, which holds its parameters (${strategy.kind}), so it takes no other.`
+        : `Each of the run's ${shardCount(strategy)} workers holds a part of its parameters (${strategy.kind}), so their number stays.`,
     };
-  if (shardHosts(strategy) === 'workers')
-    return { does: 'refuse', why: `The run is on one worker, which holds its parameters (${strategy.kind}), so it takes no other.` };
   if (!Number.isInteger(workers) || workers < 1 || workers > replicas)
     return invalid('workers', `must be from 1 to ${replicas}, the replicas of the run; to let all workers go, pause it`);
   const before = workersWanted ?? replicas;

@@ -66,7 +66,7 @@ export interface RunShape {
   readonly codec?: CodecSpec | undefined;
   /** Strategy local-update. */
   readonly local?: LocalShape | undefined;
-  /** Strategy multi-worker-mirrored: the workers hold the shards, and there are no servers. */
+  /** Strategy multi-worker-mirrored, or local-update with `workers`: the workers hold the shards, and there are no servers. */
   readonly isMirrored?: boolean | undefined;
 }
 
@@ -134,6 +134,7 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
 
 function strategyOf({ servers, standby, items, gradient, startWorkers, local, isMirrored }: RunShape): object {
   const { backupReplicas } = gradient;
+  if (isMirrored && local) return { kind: 'local-update', workers: servers, standby, ...local };
   if (isMirrored) return { kind: 'multi-worker-mirrored', workers: servers, standby };
   const common = { servers, standby, backupReplicas, startWorkers };
   if (local) return { kind: 'local-update', ...common, ...local };
