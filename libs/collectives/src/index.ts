@@ -11,6 +11,7 @@ export {
   type TaskType,
   TfConfigResolver,
 } from './cluster-spec.js';
+export { ApiClusterResolver, type ApiClusterOptions, type ClusterSpecSource } from './api-resolver.js';
 export { type SlurmOptions, SlurmClusterResolver } from './slurm-resolver.js';
 export { type KubernetesOptions, KubernetesClusterResolver } from './kubernetes-resolver.js';
 export { type DnsOptions, DnsClusterResolver } from './dns-resolver.js';

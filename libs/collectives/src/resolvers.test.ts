@@ -2,6 +2,7 @@
 import { processClock, type Clock } from '@paceline/exchange';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { ApiClusterResolver } from './api-resolver.js';
 import { DnsClusterResolver, type DnsOptions } from './dns-resolver.js';
 import { ClusterError } from './errors.js';
 import { KubernetesClusterResolver, type KubernetesOptions } from './kubernetes-resolver.js';
@@ -190,5 +191,26 @@ describe('DNS', () => {
   it('looks names up by the system where no lookup is given', async () => {
     const resolver = await DnsClusterResolver.lookUp({ name: '127.0.0.1', members: 1, port: 4600 });
     expect(resolver.resolve().cluster.members).toMatchObject([{ host: '127.0.0.1', port: 4600 }]);
+  });
+});
+
+describe('a cluster spec of the service', () => {
+  const of = (name: string, servers: readonly string[], workers: readonly string[]) => ({ id: `id of ${name}`, name, servers, workers });
+  const client = { clusterSpecs: () => Promise.resolve([of('two', ['s0:7000'], ['w0:7001', 'w1:7001']), of('empty', [], [])]) };
+
+  it('is found by name or id, with the task that is given or none', async () => {
+    const worker = await ApiClusterResolver.lookUp(client, { clusterSpec: 'two', task: { type: 'worker', index: 1 } });
+    expect(worker.resolve().cluster.cluster).toEqual({ worker: ['w0:7001', 'w1:7001'], ps: ['s0:7000'] });
+    expect(worker.resolve().task).toEqual({ type: 'worker', index: 1 });
+    expect((await ApiClusterResolver.lookUp(client, { clusterSpec: 'id of two' })).resolve().task).toBeUndefined();
+  });
+
+  it('is refused with what there is', async () => {
+    const lookUp = (clusterSpec: string, index = 0, from: Parameters<typeof ApiClusterResolver.lookUp>[0] = client) =>
+      ApiClusterResolver.lookUp(from, { clusterSpec, task: { type: 'worker', index } });
+    await expect(lookUp('three')).rejects.toThrow('no cluster spec is called "three": there are "two", "empty"');
+    await expect(lookUp('two', 2)).rejects.toThrow(ClusterError);
+    await expect(lookUp('empty')).rejects.toThrow(ClusterError);
+    await expect(lookUp('two', 0, { clusterSpecs: () => Promise.resolve([]) })).rejects.toThrow('the team has none');
   });
 });

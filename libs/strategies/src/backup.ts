@@ -1,15 +1,11 @@
 /**
  * What `tf.keras.callbacks.BackupAndRestore` is: after each epoch the weights, the state of the optimizer and the number of the epoch go to a file, and a
  * training that was interrupted goes on from there. tf.js decides at which epoch `fit` begins before it calls a callback, so restoring is a call of its own.
- *
- * The file is one line of JSON, the numbers of all tensors as float32, and four bytes of CRC-32 over both. It is written beside its place, flushed and renamed:
- * a crash at any point leaves the backup of the epoch before, or this one.
  */
-import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
-import { join } from 'node:path';
-import { crc32 } from 'node:zlib';
+import { mkdir, rm } from 'node:fs/promises';
 import * as tfc from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
+import { applyWeights, backupFile, readBackup, writeBackup, type Backup, type Head, type Kept } from './backup-file.js';
 import { ArgumentError, UnsupportedError } from './errors.js';
 import { LocalUpdateStrategy } from './local-update.js';
 import { PerReplica } from './replicas/per-replica.js';
@@ -20,26 +16,8 @@ export interface BackupOptions {
   readonly keep?: boolean;
 }
 
-const FILE = 'backup.paceline';
-const CRC_BYTES = 4;
 /** A float32 has every whole number below. */
 const FLOAT_EXACT = 2 ** 24;
-
-interface Kept {
-  readonly name: string;
-  readonly shape: readonly number[];
-}
-interface Head {
-  /** Where fit begins. */
-  readonly epoch: number;
-  /** Steps of the optimizer: as float32, like the other numbers, the count would not be exact. */
-  readonly steps: number;
-  readonly weights: readonly Kept[];
-  readonly optimizer: readonly Kept[];
-}
-interface Backup extends Head {
-  readonly values: readonly Float32Array[];
-}
 
 export class BackupAndRestore extends tfl.Callback {
   private user: tfl.LayersModel | undefined;
@@ -56,7 +34,7 @@ export class BackupAndRestore extends tfl.Callback {
     super();
     if (typeof folder !== 'string' || folder === '')
       throw new ArgumentError('BackupAndRestore takes a folder for the backup of one training');
-    this.file = join(folder, FILE);
+    this.file = backupFile(folder);
   }
 
   /**
@@ -77,7 +55,7 @@ export class BackupAndRestore extends tfl.Callback {
     let failed: { readonly error: unknown } | undefined;
     if (this.isFirst())
       try {
-        const backup = await this.read();
+        const backup = await readBackup(this.file);
         if (backup) await apply(backup, model, this.file);
         epoch = backup?.epoch ?? 0;
       } catch (error) {
@@ -108,7 +86,7 @@ export class BackupAndRestore extends tfl.Callback {
     const { iterations: steps } = model.optimizer as unknown as { readonly iterations: number };
     const head: Head = { epoch: epoch + 1, steps, weights: weights.map(keptOf), optimizer: optimizer.map(keptOf) };
     const values = [...weights, ...optimizer].map(({ tensor }) => Float32Array.from(tensor.dataSync<'float32'>()));
-    await this.write(head, values);
+    await writeBackup(this.file, head, values);
   }
 
   override async onTrainEnd(): Promise<void> {
@@ -120,56 +98,13 @@ export class BackupAndRestore extends tfl.Callback {
     const strategy = strategyOf(this.user!);
     return !strategy || localOf(strategy).process === 0;
   }
-
-  private async write(head: Head, values: readonly Float32Array[]): Promise<void> {
-    const bytes = values.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer, byteOffset, byteLength));
-    const content = Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), ...bytes]);
-    const sum = Buffer.alloc(CRC_BYTES);
-    sum.writeUInt32LE(crc32(content));
-    const beside = `${this.file}.tmp`; // one name: what a crash leaves is overwritten by the next backup
-    const file = await open(beside, 'w');
-    try {
-      await file.writeFile(Buffer.concat([content, sum]));
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    await rename(beside, this.file);
-    const folder = await open(this.folder, 'r');
-    await folder.sync().finally(() => folder.close());
-  }
-
-  private async read(): Promise<Backup | undefined> {
-    const all = await readFile(this.file).catch((error: NodeJS.ErrnoException) => {
-      if (error.code === 'ENOENT') return undefined;
-      throw error;
-    });
-    if (!all) return undefined;
-    const content = all.subarray(0, Math.max(0, all.length - CRC_BYTES));
-    const end = content.indexOf('\n');
-    if (end < 0 || all.readUInt32LE(content.length) !== crc32(content))
-      throw new ArgumentError(`the backup ${this.file} is damaged: delete it to begin anew, or put a copy in its place`);
-    const head = JSON.parse(content.toString('utf8', 0, end)) as Head;
-    let at = end + 1;
-    const values = [...head.weights, ...head.optimizer].map(({ shape }) => {
-      const bytes = tfc.util.sizeFromShape([...shape]) * 4;
-      const part = Uint8Array.prototype.slice.call(content, at, at + bytes); // a copy begins where a float32 may
-      at += bytes;
-      return new Float32Array(part.buffer, part.byteOffset, bytes / 4);
-    });
-    return { ...head, values };
-  }
 }
 
-async function apply({ weights, optimizer, steps, values }: Backup, model: tfl.LayersModel, file: string): Promise<void> {
-  const shapes = (all: readonly { readonly shape: readonly (number | null)[] }[]): string => JSON.stringify(all.map(({ shape }) => shape));
-  if (shapes(weights) !== shapes(model.weights))
-    throw new ArgumentError(
-      `the backup ${file} is of another model: its weights have other shapes. Give each training a folder of its own`,
-    );
-  const tensors = [...weights, ...optimizer].map(({ shape }, i) => tfc.tensor(values[i]!, [...shape], 'float32'));
-  model.setWeights(tensors.slice(0, weights.length));
-  await model.optimizer.setWeights(optimizer.map(({ name }, i) => ({ name, tensor: tensors[weights.length + i]! })));
+async function apply(backup: Backup, model: tfl.LayersModel, file: string): Promise<void> {
+  applyWeights(backup, model, file);
+  const { optimizer, weights, steps, values } = backup;
+  const slots = optimizer.map(({ name, shape }, i) => ({ name, tensor: tfc.tensor(values[weights.length + i]!, [...shape], 'float32') }));
+  await model.optimizer.setWeights(slots);
   (model.optimizer as unknown as { iterations_: number }).iterations_ = steps;
 }
 

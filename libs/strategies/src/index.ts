@@ -1,8 +1,11 @@
 export {
+  type ApiClusterOptions,
+  ApiClusterResolver,
   type ClusterAddresses,
   ClusterError,
   type ClusterResolver,
   ClusterSpec,
+  type ClusterSpecSource,
   DnsClusterResolver,
   type DnsOptions,
   GivenResolver,
@@ -30,6 +33,7 @@ export {
   UnsupportedError,
 } from './errors.js';
 export { BackupAndRestore, type BackupOptions } from './backup.js';
+export { type Evaluation, SidecarEvaluator, type SidecarOptions } from './sidecar-evaluator.js';
 export { PerReplica, ReduceOp } from './replicas/per-replica.js';
 export type { ReplicaContext, ReplicaFunction } from './replicas/replica-function.js';
 export type { BatchSource, DistributedDataset, InputContext } from './replicas/distributed-dataset.js';

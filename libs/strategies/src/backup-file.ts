@@ -1,0 +1,83 @@
+/**
+ * The file of a backup: one line of JSON, the numbers of all tensors as float32, and four bytes of CRC-32 over both. It is written beside its place, flushed and renamed:
+ * a crash at any point leaves the backup of the epoch before, or this one, and whoever reads meanwhile has one of both.
+ */
+import { open, readFile, rename } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { crc32 } from 'node:zlib';
+import * as tfc from '@tensorflow/tfjs-core';
+import type * as tfl from '@tensorflow/tfjs-layers';
+import { ArgumentError } from './errors.js';
+
+const CRC_BYTES = 4;
+
+export interface Kept {
+  readonly name: string;
+  readonly shape: readonly number[];
+}
+export interface Head {
+  /** Where fit begins. */
+  readonly epoch: number;
+  /** Steps of the optimizer: as float32, like the other numbers, the count would not be exact. */
+  readonly steps: number;
+  readonly weights: readonly Kept[];
+  readonly optimizer: readonly Kept[];
+}
+export interface Backup extends Head {
+  readonly values: readonly Float32Array[];
+}
+
+/** In the folder of a training. */
+export const backupFile = (folder: string): string => join(folder, 'backup.paceline');
+
+export async function writeBackup(path: string, head: Head, values: readonly Float32Array[]): Promise<void> {
+  const bytes = values.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer, byteOffset, byteLength));
+  const content = Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), ...bytes]);
+  const sum = Buffer.alloc(CRC_BYTES);
+  sum.writeUInt32LE(crc32(content));
+  const beside = `${path}.tmp`; // one name: what a crash leaves is overwritten by the next backup
+  const file = await open(beside, 'w');
+  try {
+    await file.writeFile(Buffer.concat([content, sum]));
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(beside, path);
+  const folder = await open(dirname(path), 'r');
+  await folder.sync().finally(() => folder.close());
+}
+
+/** @returns undefined where there is none @throws ArgumentError for a file that is damaged */
+export async function readBackup(path: string): Promise<Backup | undefined> {
+  const all = await readFile(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (!all) return undefined;
+  const content = all.subarray(0, Math.max(0, all.length - CRC_BYTES));
+  const end = content.indexOf('\n');
+  if (end < 0 || all.readUInt32LE(content.length) !== crc32(content))
+    throw new ArgumentError(`the backup ${path} is damaged: delete it to begin anew, or put a copy in its place`);
+  const head = JSON.parse(content.toString('utf8', 0, end)) as Head;
+  let at = end + 1;
+  const values = [...head.weights, ...head.optimizer].map(({ shape }) => {
+    const bytes = tfc.util.sizeFromShape([...shape]) * 4;
+    const part = Uint8Array.prototype.slice.call(content, at, at + bytes); // a copy begins where a float32 may
+    at += bytes;
+    return new Float32Array(part.buffer, part.byteOffset, bytes / 4);
+  });
+  return { ...head, values };
+}
+
+/** The weights of a backup become those of the model. @throws ArgumentError for the backup of another model */
+export function applyWeights({ weights, values }: Backup, model: tfl.LayersModel, path: string): void {
+  const shapes = (all: readonly { readonly shape: readonly (number | null)[] }[]): string => JSON.stringify(all.map(({ shape }) => shape));
+  if (shapes(weights) !== shapes(model.weights))
+    throw new ArgumentError(
+      `the backup ${path} is of another model: its weights have other shapes. Give each training a folder of its own`,
+    );
+  const tensors = weights.map(({ shape }, i) => tfc.tensor(values[i]!, [...shape], 'float32'));
+  model.setWeights(tensors);
+  tfc.dispose(tensors);
+}

@@ -1,0 +1,85 @@
+/** An evaluator beside a training: it evaluates the weights that the training has written, and ends by itself. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import * as tf from '@tensorflow/tfjs-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { BackupAndRestore } from './backup.js';
+import { ArgumentError } from './errors.js';
+import { compiled, mlp, oneHot, rows } from './models.fixture.js';
+import { freeCluster, Programs } from './programs.fixture.js';
+import { SidecarEvaluator, type Evaluation, type SidecarOptions } from './sidecar-evaluator.js';
+
+let programs: Programs;
+let folder: string;
+beforeAll(async () => {
+  await tf.setBackend('cpu');
+  programs = new Programs();
+  folder = mkdtempSync(join(tmpdir(), 'evaluator-test-'));
+});
+afterAll(() => {
+  programs.dispose();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const build = () => compiled(mlp(), () => tf.train.adam(0.02), { metrics: ['accuracy'] });
+const optionsOf = (more: Partial<SidecarOptions> = {}): SidecarOptions =>
+  Object.assign({ model: build(), folder: join(folder, 'one'), data: { xs: rows(), ys: oneHot() }, intervalMs: 5 }, more);
+
+it('evaluates what each epoch has left, as the model that was trained does, and ends with the last one', async () => {
+  const model = build();
+  const backup = new BackupAndRestore(join(folder, 'one'), { keep: true });
+  await backup.restore(model);
+  await backup.onTrainBegin();
+  const measured: number[][] = [];
+  let evaluate: (evaluation: Evaluation) => void;
+  const evaluator = new SidecarEvaluator(optionsOf({ epochs: 3, onEvaluation: (evaluation) => evaluate(evaluation) }));
+  const ended = evaluator.start();
+  for (let epoch = 0; epoch < 3; epoch++) {
+    const next = new Promise<Evaluation>((resolve) => (evaluate = resolve));
+    await model.fit(rows(), oneHot(), { epochs: 1, verbose: 0, shuffle: false });
+    measured.push((model.evaluate(rows(), oneHot()) as tf.Scalar[]).map((value) => value.dataSync()[0]!));
+    await backup.onEpochEnd(epoch);
+    await next;
+  }
+  const result = await ended;
+  expect(result.ended).toBe('epochs');
+  expect(result.evaluations.map(({ epoch, values }) => [epoch, values['loss'], values['acc']])).toEqual(
+    measured.map(([loss, accuracy], epoch) => [epoch + 1, loss, accuracy]),
+  );
+  const again = await new SidecarEvaluator(optionsOf({ maxEvaluations: 1 })).start();
+  expect(again).toEqual({ ended: 'maxEvaluations', evaluations: result.evaluations.slice(-1) });
+});
+
+it('ends when nothing comes, and when it is stopped', async () => {
+  const nothing = { folder: join(folder, 'none') };
+  expect(await new SidecarEvaluator(optionsOf({ ...nothing, deadlineMs: 20 })).start()).toEqual({ evaluations: [], ended: 'deadline' });
+  const evaluator = new SidecarEvaluator(optionsOf({ ...nothing, intervalMs: 100_000 }));
+  const ended = evaluator.start();
+  evaluator.stop();
+  expect(await ended).toEqual({ evaluations: [], ended: 'stopped' });
+});
+
+it('refuses a model that is not compiled, options without a meaning, another model and a damaged file', async () => {
+  expect(() => new SidecarEvaluator(optionsOf({ model: mlp() }))).toThrow('model must be compiled');
+  expect(() => new SidecarEvaluator(optionsOf({ folder: '' }))).toThrow(ArgumentError);
+  expect(() => new SidecarEvaluator(optionsOf({ epochs: 0 }))).toThrow('epochs must be a whole number from 1, not 0');
+  const other = compiled(mlp('softmax', 4), () => 'sgd');
+  await expect(new SidecarEvaluator(optionsOf({ model: other })).start()).rejects.toThrow('is of another model');
+  writeFileSync(join(folder, 'one', 'backup.paceline'), 'torn');
+  await expect(new SidecarEvaluator(optionsOf()).start()).rejects.toThrow('is damaged');
+});
+
+it('the example of the page, with a worker and an evaluator', async () => {
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/library.md'), 'utf8');
+  const [, example] = /```js\n([\s\S]*?)```/.exec(page.split('## Evaluation beside the training')[1]!)!;
+  expect(example!.split('\n').length).toBeLessThanOrEqual(31);
+  const cluster = await freeCluster({ worker: 1, evaluator: 1 });
+  const [worker, evaluator] = (['worker', 'evaluator'] as const).map((type) => {
+    const env = { PACELINE_CLUSTER_SECRET: 'a secret of these tests', TF_CONFIG: JSON.stringify({ cluster, task: { type, index: 0 } }) };
+    return programs.start(example!.replaceAll("'./backup'", JSON.stringify(join(folder, 'page'))), env).ended;
+  });
+  const [trained, evaluated] = await Promise.all([worker!, evaluator!]);
+  for (const { status, errors } of [trained, evaluated]) expect(status, errors).toBe(0);
+  expect(evaluated.output).toMatch(/epoch 4 loss \d+\.\d+\n$/);
+});
