@@ -51,6 +51,12 @@ describe('a spec is refused, its field is named and nothing is written', () => {
       /at most 235/,
     ],
     [
+      'more fragments than the parameters have chunks',
+      { strategy: { kind: 'local-update', fragments: 100 } },
+      'strategy.fragments',
+      /set it to at most 15/,
+    ],
+    [
       'synchronous steps to the end of the run',
       { strategy: { kind: 'local-update', syncSteps: 40 }, optimizer: { name: 'sgd', learningRate: 0.1 }, length: { rounds: 40 } },
       'strategy.syncSteps',

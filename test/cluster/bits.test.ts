@@ -163,18 +163,25 @@ describe('over unix', () => {
   test('3 workers; local steps with accumulation, kept slots with an encoded difference, and a worker that dies', async () => {
     while (plane.workers.length < 3) await plane.addWorker();
     const kept = { innerState: 'keep', outerOptimizer: 'nesterov', startWorkers: 3 };
+    const sent = new Map<unknown, { readonly toServersBytes: number; readonly toWorkersBytes: number }>();
     for (const input of [
       local(2, { optimizer: { name: 'sgd', learningRate: 0.1 } }, { accumulate: 2, syncSteps: 3 }),
       local(2, { codec: { kind: 'top-k', density: 0.02, values: 'int2', errorFeedback: true } }, kept),
       local(2, { optimizer: { name: 'adam', learningRate: 0.002 } }, kept),
       local(2, {}, { ...kept, outerOptimizer: 'elastic', movingRate: 0.15 }),
+      local(2, { optimizer: { name: 'adam', learningRate: 0.002 } }, { ...kept, fragments: 3 }),
       local(2, { codec: { kind: 'int8' } }, { outerOptimizer: 'elastic', startWorkers: 3 }),
     ]) {
       const run = await plane.train(input);
       expect((await plane.finished(run)).weightsSha256).toBe(await reference(input));
       // The first one has rounds of 12 examples before those of 48.
       expectLedger(run, 7, 'syncSteps' in input.strategy! ? 3 * 12 + 4 * 48 : 7 * 48);
+      if (input.optimizer?.name === 'adam') sent.set('fragments' in input.strategy!, run.state!.traffic!);
     }
+    // Of three fragments a round sends one, and state: 0.35 of the bytes in seven rounds; workers get the first generation whole, and 0.43. Heartbeats come on top.
+    const [part, whole] = [sent.get(true)!, sent.get(false)!];
+    expect(part.toServersBytes / whole.toServersBytes).toBeLessThan(0.5);
+    expect(part.toWorkersBytes / whole.toWorkersBytes).toBeLessThan(0.6);
     // Slots that begin anew in each round belong to nobody: a worker may die.
     const long = local(2, { length: { rounds: 40 } }, { startWorkers: 3 });
     const run = await plane.train(long);

@@ -133,13 +133,21 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   };
 
   /** The weights with a gradient applied, and state as it has become. */
-  const applied = (optimizer: RunSpec['optimizer'], t: number, from: Float32Array, sum: Float32Array, count: number, own: Slots) => {
+  const applied = (
+    optimizer: RunSpec['optimizer'],
+    t: number,
+    from: Float32Array,
+    sum: Float32Array,
+    count: number,
+    own: Slots,
+    isMoved = (_: number): boolean => true,
+  ) => {
     const scale = f(1 / count);
     const update = updateOf(optimizer, t, own);
     const to = new Float32Array(from.length);
     for (let i = 0; i < to.length; i++) {
       const g = f(sum[i]! * scale);
-      to[i] = i < layout.trainableLength ? update(from[i]!, g, i) : g;
+      to[i] = i >= layout.trainableLength ? g : isMoved(i) ? update(from[i]!, g, i) : from[i]!;
     }
     return to;
   };
@@ -152,12 +160,16 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   const { syncSteps = 0 } = local ?? {};
   /** Number of the first step of a round for random layers. */
   const drawOf = (round: number): number => (round < syncSteps ? round : syncSteps + (round - syncSteps) * mostSteps);
+  /** With fragments: whether a round exchanges the element. */
+  const chunkOf = layout.chunks.flatMap(({ length }, chunk) => Array.from({ length }, () => chunk));
+  const isExchanged = (round: number, i: number): boolean => chunkOf[i]! % (local?.fragments ?? 1) === round % (local?.fragments ?? 1);
   /** What a replica sends after the local steps of a round: the difference of its weights times its examples. */
   const outerGradient = (rows: Int32Array, epoch: number, round: number, replica: number, steps: number): Float32Array => {
     const inner = (local?.innerState === 'keep' && kept.get(replica)) || { t: 0, own: newSlots() };
     kept.set(replica, inner);
     let at: Float32Array = weights.slice();
-    if (local?.outerOptimizer === 'elastic') at.set(ownWeights.get(replica) ?? []);
+    if (local?.outerOptimizer === 'elastic' || local?.fragments)
+      ownWeights.get(replica)?.forEach((w, i) => (at[i] = local.fragments && isExchanged(round - 1, i) ? at[i]! : w));
     for (let step = 0; step < steps; step++) {
       const part = rows.subarray(Math.floor((step * rows.length) / steps), Math.floor(((step + 1) * rows.length) / steps));
       if (part.length === 0) continue;
@@ -167,7 +179,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
     }
     ownWeights.set(
       replica,
-      at.slice(0, layout.trainableLength).map((w, i) => f(w + f(f(weights[i]! - w) * alpha))),
+      at.slice(0, layout.trainableLength).map((w, i) => (local?.fragments ? w : f(w + f(f(weights[i]! - w) * alpha)))),
     );
     return at.map((w, i) => f((i < layout.trainableLength ? f(weights[i]! - w) : w) * rows.length));
   };
@@ -186,7 +198,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
     });
     losses.push(loss / count);
     const optimizer = local ? outerOf(spec) : spec.optimizer;
-    weights.set(applied(optimizer, round + 1, weights, TREES[spec.replicas]!(gradients), count, slots));
+    weights.set(applied(optimizer, round + 1, weights, TREES[spec.replicas]!(gradients), count, slots, (i) => isExchanged(round, i)));
     sha256AfterRounds.push(createHash('sha256').update(new Uint8Array(weights.buffer)).digest('hex'));
   }
   engine.dispose();

@@ -9,7 +9,7 @@ import { collectGarbage, createEngine, LeakDetector, withSmallTables } from '@pa
 import { spans } from '@paceline/exchange';
 import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { seatLayout } from '@paceline/hosting';
-import { createLayout, createSchedule, LocalUpdates, shardChunks, workerDescription } from '@paceline/learning';
+import { createLayout, createSchedule, exchangeOf, LocalUpdates, shardChunks, workerDescription } from '@paceline/learning';
 import { backupReplicasOf, CODECS, movingRate, rateFactor, roundsOf, stepsBefore, type CodecSpec, type RunSpec } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import {
@@ -160,6 +160,7 @@ function localUpdates({ localSteps, innerState }: Extract<RunSpec['strategy'], {
     freeze,
     keepsSlots,
     movingRate: movingRate(spec),
+    isExchanged: exchangeOf(spec, layout),
     localSteps,
     rateFactor: factor,
   });

@@ -13,6 +13,7 @@ export { CounterStream, streamKey } from './random.js';
 export { type RowGroup, rowGroups, workerDescription, type WorkerLayout, workerLayout } from './row-groups.js';
 export { createSchedule, fillPermutation, microBatches, Permutation, permutedIndex, replicaRows, type Schedule } from './sampler.js';
 export { applyAsyncUpdate, type AsyncUpdateOptions, stateChange } from './async-update.js';
+export { exchangeOf } from './fragments.js';
 export { type LocalStep, LocalUpdates } from './local-updates.js';
 export { maximalNodes, type Node, ReductionTree, split, validNode } from './tree.js';
 export { layoutHash } from './layout-hash.js';

@@ -14,6 +14,10 @@
  *
  *   x = own weights, c at first;  local steps from x;  out = (c − x) · examples;  x = x + α · (c − x)
  *
+ * With fragments (fragments.ts) a round exchanges a part of the weights, and a replica goes on with weights of its own in the others:
+ *
+ *   x = own weights, with c in what round k-1 has exchanged;  local steps from x;  out = (c − x) · examples
+ *
  * The own weights are kept as slots are: round k takes those that round k-1 left here; without them the replica begins at the centre. State begins with
  * that of the centre in each round.
  *
@@ -40,6 +44,8 @@ export interface LocalUpdatesOptions {
   readonly keepsSlots: boolean;
   /** Elastic averaging: the part of the way to the centre that a replica goes in a round. Undefined: a replica keeps no weights. */
   readonly movingRate?: number | undefined;
+  /** Whether a round exchanges a chunk; undefined where each exchanges all. */
+  readonly isExchanged?: ((round: number, chunk: number) => boolean) | undefined;
   /** Local steps of a whole round. */
   readonly localSteps: number;
   /** What the rate is multiplied by; a local step is a fraction of its round. */
@@ -195,7 +201,8 @@ export class LocalUpdates {
     const state = trainableLength * FLOAT_BYTES;
     arena.f32(out, trainableLength).set(start.subarray(0, trainableLength));
     kernels.sgd(out, out, this.weights, trainableLength, 1, 1); // start − weights
-    if (own !== 0) kernels.sgd(this.weights, own, out, trainableLength, movingRate!, -1);
+    if (own !== 0 && movingRate === undefined) kernels.copy(own, this.weights, trainableLength);
+    else if (own !== 0) kernels.sgd(this.weights, own, out, trainableLength, movingRate!, -1);
     if (examples === 0) return kernels.fill(out, totalLength, 0);
     kernels.scaleInto(out, out, trainableLength, examples);
     kernels.scaleInto(out + state, this.weights + state, stateLength, examples);
@@ -212,28 +219,42 @@ export class LocalUpdates {
     const into = unused ?? this.allocate();
     const after = before ? this.copied(before, into) : this.begun(into.pointers, into.weights);
     if (!before && after.weights !== 0) this.centre(after.weights, start);
+    else if (before) this.takeExchanged(round - 1, after.weights, start);
     this.kept.set(replica, { round, before, after });
     return after;
   }
 
   /** Something of a replica stays here between rounds. */
   private get keepsAny(): boolean {
-    return this.options.keepsSlots || this.options.movingRate !== undefined;
+    return this.options.keepsSlots || this.keepsWeights;
+  }
+
+  private get keepsWeights(): boolean {
+    return this.options.movingRate !== undefined || this.options.isExchanged !== undefined;
   }
 
   private allocate(): Vectors {
-    const { arena, layout, keepsSlots, movingRate } = this.options;
+    const { arena, layout, keepsSlots } = this.options;
     const one = (): number => arena.alloc(layout.trainableLength * FLOAT_BYTES);
     const allocateSlots = (): readonly number[] => this.optimizer.slots.map(one);
     // Own weights without own slots: these begin anew in each round, in one place for all replicas.
     const pointers = keepsSlots || !this.keepsAny ? allocateSlots() : (this.slots ??= { pointers: allocateSlots(), weights: 0 }).pointers;
-    return { pointers, weights: movingRate === undefined ? 0 : one() };
+    return { pointers, weights: this.keepsWeights ? one() : 0 };
   }
 
   /** The replica begins with the weights of the servers. */
   private centre(own: number, start: Float32Array): void {
     const { arena, layout } = this.options;
     arena.f32(own, layout.trainableLength).set(start.subarray(0, layout.trainableLength));
+  }
+
+  /** The replica has the weights of the servers in what a round has exchanged. */
+  private takeExchanged(round: number, own: number, start: Float32Array): void {
+    const { arena, layout, isExchanged } = this.options;
+    if (!isExchanged) return;
+    const weights = arena.f32(own, layout.trainableLength);
+    for (const { index, section, offset, length } of layout.chunks)
+      if (section === 'trainable' && isExchanged(round, index)) weights.set(start.subarray(offset, offset + length), offset);
   }
 
   private begun(pointers: readonly number[], weights = 0): Slots {

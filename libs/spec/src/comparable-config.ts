@@ -52,6 +52,7 @@ export const COMPARABLE_STRATEGY_FIELDS = [
   'backupReplicas',
   'localSteps',
   'syncSteps',
+  'fragments',
   'outerOptimizer',
   'outerLearningRate',
   'outerMomentum',

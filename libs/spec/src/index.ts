@@ -43,7 +43,7 @@ export {
   type PickedStrategy,
   type PresentFleet,
 } from './auto-strategy.js';
-export { appliedByServers, localSteps, movingRate, roundExamples, roundsOf, stepsBefore, syncSteps } from './local-update.js';
+export { appliedByServers, fragmentsOf, localSteps, movingRate, roundExamples, roundsOf, stepsBefore, syncSteps } from './local-update.js';
 export { type GridRound, type RoundGrid, roundGrid, type RoundGridOptions } from './round-grid.js';
 export {
   EMBEDDING_KINDS,

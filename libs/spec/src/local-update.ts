@@ -52,6 +52,9 @@ export function roundsOf(
   return { examples, globalBatch: roundExamples(spec), dropRemainder, first: rounds > 0 ? { rounds, globalBatch } : undefined };
 }
 
+/** Parts of the parameters of which each round exchanges one, in turn; 1 where each exchanges all. */
+export const fragmentsOf = ({ strategy }: Distributed): number => (strategy.kind === 'local-update' ? (strategy.fragments ?? 1) : 1);
+
 /** What the servers of a run apply to the gradient of a round. */
 export function appliedByServers<NonFinite extends string>(
   spec: Distributed & Applied<NonFinite> & { readonly replicas: number },

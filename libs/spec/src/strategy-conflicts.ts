@@ -55,6 +55,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
         ...memberConflicts(strategy, spec),
         ...localConflicts(strategy, spec),
         ...syncConflicts(strategy, spec),
+        ...fragmentConflicts(strategy, spec),
         ...elasticConflicts(strategy, spec),
       ];
   }
@@ -243,6 +244,47 @@ function syncConflicts(
       'validation.everyRounds',
       'is needed with syncSteps, where epochs have different numbers of rounds: give it in place of everyEpochs',
     ]);
+  return conflicts;
+}
+
+/** Where each round exchanges a part: servers and workers carry the others over from one generation to the next. */
+function fragmentConflicts(
+  { fragments, syncSteps, outerOptimizer, backupReplicas, standby: standbys }: z.output<typeof localUpdateSchema>,
+  { gradient, codec }: Conflicting,
+): Conflict[] {
+  if (fragments === undefined) return [];
+  const conflicts: Conflict[] = [];
+  const refuse = (field: string, why: string): void => void conflicts.push([field, why]);
+  if (outerOptimizer === 'elastic')
+    refuse(
+      'strategy.fragments',
+      'does not go with elastic, with which a replica never takes the weights of the servers: take another outer optimizer',
+    );
+  if (syncSteps !== undefined)
+    refuse(
+      'strategy.syncSteps',
+      'does not go with fragments: a synchronous step averages all weights, and a round of fragments a part of them',
+    );
+  if (backupReplicas > 0)
+    refuse(
+      'strategy.backupReplicas',
+      'does not go with fragments: a replica that is left out would begin again with the weights of the servers; set it to 0',
+    );
+  if (standbys > 0)
+    refuse(
+      'strategy.standby',
+      'does not go with fragments: a standby follows the sums of its primary, and chunks that are carried over have none; set it to 0',
+    );
+  if (gradient.nonFinite === 'skip')
+    refuse(
+      'gradient.nonFinite',
+      'skip does not go with fragments: weights of a replica that have become NaN in a round that is left out would stay so; take fail or rollback',
+    );
+  if (codec && (codec.kind !== 'none' || codec.parameters !== undefined))
+    refuse(
+      'codec.kind',
+      'a codec does not go with fragments: it encodes all chunks of a round, and what it keeps of those that are not sent would be lost; leave codec out',
+    );
   return conflicts;
 }
 

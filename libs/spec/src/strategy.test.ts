@@ -139,6 +139,19 @@ test('post-local SGD: what goes with synchronous steps at first, and where these
   ]);
 });
 
+test('fragments: what does not go with them is refused with the reason', () => {
+  const cut = (fields: object, more?: object) => issuesOf({ kind: 'local-update', fragments: 4, ...fields }, more);
+  expect(cut({ outerOptimizer: 'nesterov', innerState: 'keep', startWorkers: 2, servers: 3 }, { codec: { kind: 'none' } })).toEqual([]);
+  expect(issuesOf({ kind: 'local-update', fragments: 1 })).toEqual([expect.stringMatching(/^strategy\.fragments: /)]);
+  expect(cut({ outerOptimizer: 'elastic' })).toEqual([expect.stringMatching(/^strategy\.fragments: does not go with elastic/)]);
+  expect(cut({ syncSteps: 3, innerState: 'keep' })).toEqual([expect.stringMatching(/^strategy\.syncSteps: does not go with fragments/)]);
+  expect(cut({ backupReplicas: 1 })).toEqual([expect.stringMatching(/^strategy\.backupReplicas: does not go with fragments/)]);
+  expect(cut({ standby: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: does not go with fragments/)]);
+  expect(cut({}, { gradient: { nonFinite: 'skip' } })).toEqual([expect.stringMatching(/^gradient\.nonFinite: skip does not go/)]);
+  for (const codec of [{ kind: 'fp16' }, { kind: 'none', parameters: 'bf16' }])
+    expect(cut({}, { codec })).toEqual([expect.stringMatching(/^codec\.kind: a codec does not go with fragments/)]);
+});
+
 test('a grid of rounds has every example of an epoch once, and counts what it has', () => {
   const whole = fc.integer({ min: 1, max: 40 });
   fc.assert(

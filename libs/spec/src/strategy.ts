@@ -128,6 +128,14 @@ export const localUpdateSchema = z.strictObject({
       'Rounds at the beginning of the run that have one local step each, before those of `localSteps` (post-local SGD, Lin et al. 2018); with sgd at rate 1 as the outer optimizer. Left out: none.',
     )
     .optional(),
+  fragments: z
+    .int()
+    .min(2)
+    .max(LIMITS.fragments)
+    .describe(
+      'Parts that the parameters are cut into, of which each round exchanges one, in turn (Streaming DiLoCo, Douillard et al. 2025); replicas go on with their own weights in the others. Left out: each round exchanges all.',
+    )
+    .optional(),
   outerOptimizer: z
     .enum(OUTER_OPTIMIZERS)
     .describe(

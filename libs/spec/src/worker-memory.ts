@@ -9,7 +9,7 @@
  *   sync, backup replicas       every replica's gradient until the commit: R
  *   with a codec                every replica's gradient as encoded, one that is not yet, with error feedback two vectors for each replica, with dgc four
  *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
- *                               slots for each replica, with elastic averaging two sets of weights
+ *                               slots for each replica, with elastic averaging or fragments two sets of weights
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  */
 import { encodedBits, encodedParameterBits, isEncoded, keepsRest, picksCodec, type CodecSpec } from './codec-spec.js';
@@ -47,6 +47,7 @@ interface Distribution extends Pick<RunSpec, 'replicas'> {
     readonly threads?: number | undefined;
     readonly innerState?: 'reset' | 'keep';
     readonly outerOptimizer?: (typeof OUTER_OPTIMIZERS)[number];
+    readonly fragments?: number | undefined;
   };
   readonly optimizer?: OptimizerSpec;
   readonly codec?: CodecSpec | undefined;
@@ -75,7 +76,7 @@ export function gradientVectors(spec: Distribution): number {
 function localVectors({ replicas, strategy, optimizer }: Distribution): number {
   if (strategy.kind !== 'local-update') return 0;
   const slots = optimizer ? optimizerSlots(optimizer).length : 0;
-  const own = strategy.outerOptimizer === 'elastic' ? 2 * replicas : 0;
+  const own = strategy.outerOptimizer === 'elastic' || strategy.fragments !== undefined ? 2 * replicas : 0;
   return 1 + own + slots * (strategy.innerState === 'keep' ? 2 * replicas : 1);
 }
 

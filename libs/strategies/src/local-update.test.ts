@@ -208,11 +208,17 @@ it('exchanges a fragment at a time, takes it some steps later, and mixes it, wit
   }
 });
 
-it('refuses more fragments than a model has layers, and fragments as a run of the service', async () => {
+it('refuses more fragments than a model has layers, and what a run of the service does not do with them', async () => {
   const three = new LocalUpdateStrategy({ threads: 1, replicas: 2, localSteps: 4, fragments: 3 });
   await expect(three.scope(build).trainOnBatch(rows(), oneHot())).rejects.toThrow('it has 2 layers with weights');
-  expect(() => three.toRun()).toThrow('the service exchanges the whole model');
+  expect(() => three.toRun()).toThrow('set localSteps to a multiple of fragments');
   await three.dispose();
+  const [even, late] = [{}, { delay: 1 }].map(
+    (more) => new LocalUpdateStrategy({ threads: 1, replicas: 2, localSteps: 6, fragments: 3, ...more }),
+  );
+  expect(even!.toRun().strategy).toMatchObject({ kind: 'local-update', localSteps: 2, fragments: 3 });
+  expect(() => late!.toRun()).toThrow('leave delay out');
+  await Promise.all([even!.dispose(), late!.dispose()]);
 });
 
 /** Plain models of tf.js that go on with their own weights, and a centre. */

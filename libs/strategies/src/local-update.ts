@@ -90,13 +90,16 @@ export class LocalUpdateStrategy extends Strategy {
 
   /** Over several processes: as many workers, which hold the shards as the processes here do. */
   override toRun(): RunStrategy {
-    const { steps: localSteps, outer, syncSteps } = this.local;
-    if (isStreaming(this.local))
+    const { steps, outer, syncSteps, fragments, delay } = this.local;
+    const localSteps = steps / fragments;
+    if (delay > 0 || !Number.isInteger(localSteps))
       throw new UnsupportedError(
-        `${NAME} with fragments or delay`,
-        'the service exchanges the whole model after each round: leave both out, or train with the library over several processes',
+        `${NAME} with ${delay > 0 ? 'a delay' : `${steps} local steps in ${fragments} fragments`}`,
+        delay > 0
+          ? 'a run of the service waits for what it exchanges: leave delay out, or train with the library over several processes'
+          : 'each round of the service exchanges a fragment after as many steps: set localSteps to a multiple of fragments',
       );
-    const phases = syncSteps > 0 ? { localSteps, syncSteps } : { localSteps };
+    const phases = { localSteps, ...(syncSteps > 0 ? { syncSteps } : {}), ...(fragments > 1 ? { fragments } : {}) };
     const members = this.processes > 1 ? { workers: this.processes } : {};
     return {
       strategy: { kind: 'local-update', ...phases, innerState: 'keep', ...members, ...outerOfRun(outer) },

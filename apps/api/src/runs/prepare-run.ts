@@ -5,11 +5,12 @@
 import { Injectable } from '@nestjs/common';
 import { augmentationFault } from '@paceline/data';
 import { serverProcesses, type RestorePoint } from '@paceline/control-plane';
-import { createMetricPlan } from '@paceline/learning';
+import { createLayout, createMetricPlan } from '@paceline/learning';
 import {
   batchTooLarge,
   defaultLoss,
   defaultModel,
+  fragmentsOf,
   LIMITS,
   matchesPatterns,
   validationExamples,
@@ -196,9 +197,16 @@ function pinnedDefaults(spec: RunSpec, { outputs }: ModelDescription, { format }
 }
 
 /** What is wrong with the size of a model; that it has too many parameters was found when it was described. */
-function issueOfModel(spec: RunSpec, { parameterCount, stateCount, variables }: ModelDescription): SpecIssue | undefined {
+function issueOfModel(spec: RunSpec, model: ModelDescription): SpecIssue | undefined {
+  const { parameterCount, stateCount, variables } = model;
   const tooLarge = localModelIssue(spec, parameterCount + stateCount);
   if (tooLarge) return { path: 'model', message: tooLarge };
+  const parts = createLayout(model).chunks.filter(({ section }) => section === 'trainable').length;
+  if (fragmentsOf(spec) > parts)
+    return {
+      path: 'strategy.fragments',
+      message: `is ${fragmentsOf(spec)}, and the parameters of this model lie in ${parts} ${parts === 1 ? 'chunk' : 'chunks'}, which are exchanged as a whole: ${parts === 1 ? 'leave it out' : `set it to at most ${parts}`}`,
+    };
   if (variables.length > LIMITS.modelVariables)
     return {
       path: 'model',

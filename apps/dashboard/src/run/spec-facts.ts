@@ -68,6 +68,7 @@ const LABELS: Readonly<Record<string, string>> = {
   accumulate: 'Micro-batches per step',
   localSteps: 'Local steps per round',
   syncSteps: 'Rounds of one step at first',
+  fragments: 'Fragments, one exchanged per round',
   beta1: 'Beta 1',
   beta2: 'Beta 2',
   freeze: 'Frozen variables',

@@ -112,6 +112,8 @@ export interface MemberOptions {
   readonly servers: number;
   readonly totalRounds: number;
   readonly store: GenerationStore;
+  /** Whether a chunk is exchanged in a round: one that is not is neither sent nor does it come. Left out: all are. */
+  readonly isExchanged?: ((round: number, chunk: number) => boolean) | undefined;
   /** Left out: all come as float32. */
   readonly parameters?: EncodedParameters | undefined;
   readonly compute: ComputePort;

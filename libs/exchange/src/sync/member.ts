@@ -20,7 +20,7 @@ import {
 } from '@paceline/protocol';
 import { bitsOf } from '../transfer/bitmap.js';
 import { TakenCredits } from '../transfer/credit-window.js';
-import type { GradientNode, MemberChunk } from '../transfer/chunks.js';
+import { partOf, type GradientNode, type MemberChunk } from '../transfer/chunks.js';
 import { RowPulls } from '../transfer/row-pulls.js';
 import type { Rows } from '../transfer/rows.js';
 import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
@@ -46,6 +46,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
+  /** Of which generation a chunk is that is being received: the round may move on before it is whole. */
+  private readonly receiving = new Map<number, number>();
   /** The first replica of each sum that would be sent without a codec, among the replicas that were asked for. */
   private firsts: ReadonlySet<number> | undefined;
   /** Blocks of the evaluation split that the compute thread owes. */
@@ -82,11 +84,20 @@ export class Member extends WorkerTransfer<MemberOptions> {
   payloadFor(header: FrameHeader): Uint8Array {
     if (header.codec === Codec.rows) return this.payloadOfRows(header);
     const chunk = this.chunkOf(header);
-    const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
+    const generation = this.generationOf(header);
+    this.receiving.set(chunk.index, generation);
+    const slot = this.table.state === 'OVER' ? undefined : this.slotFor(generation);
     // A chunk that is here is in use: the compute thread reads it, and a second copy may yet fail its checksum.
     const isWanted =
       slot !== undefined && !slot.have.has(chunk.index) && (!this.isDifference(header.codec) || this.baseOf(header) !== undefined);
-    return this.destination(header, chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
+    return this.destination(header, chunk, isWanted ? this.options.store.bytes(generation) : undefined);
+  }
+
+  /** A chunk that is late is that of the present generation, where the rounds in between have not exchanged it. */
+  private generationOf({ round, chunk }: FrameHeader): number {
+    let generation = round;
+    while (generation < this.round && !this.exchanges(generation, chunk)) generation++;
+    return generation;
   }
 
   /** The vector of the generation before, where this chunk of it is here. */
@@ -108,11 +119,12 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.rest.moved();
     if (this.table.state === 'OVER') return;
     if (header.codec === Codec.rows) return this.receivedShorter(this.pulls.groupOf(header.chunk).server, this.pulls.data(header) ?? 0);
-    const slot = this.slots[header.round & 1]!;
-    if (slot.generation !== header.round) return this.table.take('parametersStale');
+    const generation = this.receiving.get(header.chunk)!;
+    const slot = this.slots[generation & 1]!;
+    if (slot.generation !== generation) return this.table.take('parametersStale');
     const isKept = this.wasKept(
       header,
-      () => this.options.store.bytes(header.round),
+      () => this.options.store.bytes(generation),
       () => this.baseOf(header),
     );
     if (!isKept) {
@@ -122,6 +134,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       return isMissing ? this.sendToOwner(header.chunk, { type: 'pull', generation: header.round, chunk: header.chunk }) : undefined;
     }
     slot.have.add(header.chunk);
+    if (generation < this.round) this.carry(generation, [header.chunk]);
     const complete = this.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
     if (complete) this.start();
@@ -300,7 +313,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       for (const node of this.nodes) {
         if (node.next[server] !== place) continue;
         node.next[server] = place + 1;
-        if (!isApplied) this.sendChunk(node, chunks[place]!);
+        if (!isApplied && this.exchanges(this.round, chunks[place]!.index)) this.sendChunk(node, chunks[place]!);
       }
     }
   }
@@ -349,6 +362,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   private start(): void {
     if (!this.roundKnown || !this.isComplete(this.round)) return;
+    this.carry(this.round, this.slots[this.round & 1]!.have);
     this.measure();
     if (this.isTrained || this.round >= this.options.totalRounds) return;
     const fresh = this.replicas.filter((replica) => !this.asked.has(replica));
@@ -357,6 +371,24 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.firsts = undefined;
     this.rate?.begins(this.round);
     this.options.compute.step(this.round, fresh, this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined);
+  }
+
+  private exchanges(round: number, chunk: number): boolean {
+    return this.options.isExchanged?.(round, chunk) !== false;
+  }
+
+  /** Chunks that a round does not exchange are those of the next generation too. */
+  private carry(round: number, chunks: Iterable<number>): void {
+    if (!this.options.isExchanged) return;
+    const next = this.slotFor(round + 1);
+    if (!next) return;
+    const [from, to] = [this.options.store.bytes(round), this.options.store.bytes(round + 1)];
+    for (const index of chunks) {
+      if (next.have.has(index) || this.exchanges(round, index)) continue;
+      const chunk = this.options.chunks.find((each) => each.index === index)!;
+      partOf(to, chunk).set(partOf(from, chunk));
+      next.have.add(index);
+    }
   }
 
   private onEvaluate({ generation, blocks }: MessageOf<'evaluate'>): void {

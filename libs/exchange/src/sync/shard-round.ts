@@ -110,10 +110,17 @@ export class ShardRound {
     this.lowest = 0;
   }
 
-  /** The trees are there. A shard without chunks has nothing to wait for. */
+  /** Whether the present round exchanges the chunk. */
+  exchanges({ index }: OwnedChunk): boolean {
+    return this.options.isExchanged?.(this.number, index) !== false;
+  }
+
+  /** The trees are there. A shard without chunks, or that exchanges none in this round, has nothing to wait for. */
   layout(): void {
     const { twoPhase } = this.options;
-    if (this.chunks.length > 0) return;
+    for (const chunk of this.chunks)
+      if (!this.exchanges(chunk)) this.generations.setNext(chunk.place, this.generations.present(chunk.place).retain());
+    if (this.chunks.length > 0 && !this.generations.isWhole) return;
     if (!twoPhase) this.reportReduced('nothingOwned');
     else if (!twoPhase.hasBackups) this.reportScalars('nothingOwned'); // with backup replicas it answers to INCLUDE
   }

@@ -69,7 +69,7 @@ export const SHARD_ROWS = {
   },
   nothingOwned: {
     from: ['GATHERING'],
-    event: 'a round begins and the shard owns no chunk',
+    event: 'a round begins and the shard owns no chunk, or exchanges none',
     does: 'tell the coordinator REDUCED(k), or with plan two-phase that it has no scalars',
     next: ['REDUCED', 'DECIDING'],
   },
@@ -181,6 +181,8 @@ export interface ShardOptions {
   createReduction(ops: typeof regionSum): ChunkReduction;
   isValidNode(lo: number, hi: number): boolean;
   readonly store: RoundStore;
+  /** Whether a chunk is exchanged in a round; a chunk that is not stays as it is. Left out: all are. Plan streaming alone, without standbys. */
+  readonly isExchanged?: ((round: number, chunk: number) => boolean) | undefined;
   /** Plan two-phase; without it the plan is streaming. With backups the trees are made of leaves, and wait for INCLUDE. */
   readonly twoPhase?: { readonly hasBackups: boolean };
   readonly host?: ShardHost;

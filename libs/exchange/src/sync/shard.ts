@@ -93,7 +93,8 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     );
     const whole = chunks.filter(({ rows }) => !rows);
     for (const chunk of whole) outlet.offer(this.round, chunk);
-    for (const chunk of whole) if (generations.next(chunk.place)) outlet.offer(this.round + 1, chunk);
+    // What the round does not exchange it has of both generations then.
+    for (const chunk of whole) if (generations.next(chunk.place) && this.present.exchanges(chunk)) outlet.offer(this.round + 1, chunk);
     this.tellLink(link, true);
     return link;
   }
@@ -228,6 +229,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   onCommit({ round, view, members, checkpoint, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
+    this.offerCarried();
     this.present.commit();
     for (const { dropped } of this.links.values()) dropped.clear();
     this.window.reset();
@@ -242,7 +244,16 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     }
     this.requests?.look();
     this.present.layout();
+    if (this.window.mustTell(this.present.base)) this.tellCredit(); // chunks that the round does not exchange are done
     this.releaseHeld();
+  }
+
+  /** A chunk that the round has not exchanged, and that a member does not have of its generation yet, comes to it as the next one. */
+  private offerCarried(): void {
+    if (!this.options.isExchanged) return;
+    const carried = this.present.chunks.filter((chunk) => !this.present.exchanges(chunk));
+    for (const { outlet } of this.links.values())
+      for (const chunk of carried) if (outlet.owes(this.round, chunk)) outlet.offer(this.round + 1, chunk);
   }
 
   /** Where this shard stands, for a coordinator that it joins. What its standby has not acknowledged yet is not reduced. */

@@ -60,6 +60,11 @@ export class ParameterOutlet<C extends OwnedChunk> {
     this.pump();
   }
 
+  /** It is to have the chunk of this generation, which is not in the queue yet. */
+  owes(generation: number, chunk: C): boolean {
+    return this.owed.has(keyOf(generation, chunk, false)) || this.owed.has(keyOf(generation, chunk, true));
+  }
+
   /** The connection is gone. */
   end(): void {
     this.isOver = true;

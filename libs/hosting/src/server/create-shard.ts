@@ -13,7 +13,16 @@ import {
   type Slices,
 } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
-import { LeafReduction, ReductionTree, replicaRows, rowGroups, validNode, type Layout, type Schedule } from '@paceline/learning';
+import {
+  exchangeOf,
+  LeafReduction,
+  ReductionTree,
+  replicaRows,
+  rowGroups,
+  validNode,
+  type Layout,
+  type Schedule,
+} from '@paceline/learning';
 import {
   backupReplicasOf,
   encodedParameterBits,
@@ -117,6 +126,7 @@ export function createShard(
     encoder: parameterEncoderOf(spec, layout, schedule.totalRounds, job.codec),
     parameterWindowBytes: windows?.parameterBytes,
     gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, lengths)),
+    isExchanged: exchangeOf(spec, layout),
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
     isValidNode: isNode,
     store,

@@ -29,6 +29,7 @@ import type { Seat, SeatEnd } from './seat-loop.js';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import {
   createSchedule,
+  exchangeOf,
   layoutHash,
   maximalNodes,
   rowGroups,
@@ -219,6 +220,7 @@ function createMember(
     ...part,
     ...('dense' in worker && { chunks: denseChunks(worker, part.chunks) }),
     groups: rowGroups(layout, job.servers.length),
+    isExchanged: exchangeOf(spec, layout),
     totalRounds,
     paceClock,
     firstOfSums: firstOfSums(spec),

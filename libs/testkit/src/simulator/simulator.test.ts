@@ -72,7 +72,7 @@ test('codecs, local steps and shards on workers are drawn, and a residual that m
   expect(drawn.some(({ codec }) => codec !== undefined && !keepsRest(codec))).toBe(true);
   expect(drawn.some(({ codec }) => codec?.kind === 'power-sgd')).toBe(true);
   expect(drawn.some(({ table }) => table !== undefined)).toBe(true);
-  expect(drawn.some(({ local }) => local?.syncSteps !== undefined)).toBe(true);
+  expect(drawn.some(({ local }) => local?.syncSteps !== undefined) && drawn.some(({ local }) => local?.fragments !== undefined)).toBe(true);
   expect(drawn.some(({ local }) => local !== undefined) && drawn.some(({ isMirrored }) => isMirrored)).toBe(true);
 });
 

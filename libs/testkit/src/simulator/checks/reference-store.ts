@@ -50,6 +50,11 @@ export class ReferenceStore extends ParameterStore {
     const gradients = sum && this.regionsOf(sum);
     const decision = gradients && this.decide(round, params, gradients, examples);
     for (const [i, chunk] of this.chunks.entries()) {
+      if (this.run.isExchanged?.(round, chunk.index) === false) {
+        next.set(params[i]!.floats, this.run.layout.chunks[chunk.index]!.offset);
+        for (const done of [params[i], gradients?.[i]]) done?.release();
+        continue;
+      }
       const region = gradients ? acquireRegion(chunk.arena, chunk.length) : this.leaveOut(chunk, round, params[i]!);
       if (gradients) this.update(chunk, round, params[i]!, region, gradients[i]!, decision);
       next.set(region.floats, this.run.layout.chunks[chunk.index]!.offset);

@@ -162,7 +162,8 @@ export class Reference {
   /** Some chunks of the generation are chosen: it is compared chunk by chunk. */
   private isPartial(k: number): boolean {
     if (!this.sums || k !== this.generations.length) return false;
-    return this.run.layout.chunks.some(({ index }) => !this.sums!.has(`${k - 1}/${index}`));
+    const { layout, isExchanged } = this.run;
+    return layout.chunks.some(({ index }) => isExchanged?.(k - 1, index) !== false && !this.sums!.has(`${k - 1}/${index}`));
   }
 
   private includedIn(round: number): readonly number[] {

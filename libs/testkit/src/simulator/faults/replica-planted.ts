@@ -30,6 +30,11 @@ interface OpenShard {
     };
   };
 }
+interface OpenMember {
+  exchanges(round: number, chunk: number): boolean;
+  slotFor(generation: number): { readonly have: Set<number> } | undefined;
+  carry(round: number, chunks: Iterable<number>): void;
+}
 interface OpenUpdates {
   begun(pointers: readonly number[]): { readonly pointers: readonly number[]; readonly weights: number; readonly steps: number };
 }
@@ -147,6 +152,23 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
         updates.run = (round, step) => {
           if (round.round !== last) [stale, before, last] = [before, round.start.slice(), round.round];
           return run({ ...round, start: stale ?? round.start }, step);
+        };
+      },
+    },
+  },
+  {
+    name: 'a chunk is not carried over',
+    mistake: 'what a round has not exchanged counts as that of the next generation at a worker, which has an older one in its place',
+    shownBy: ['I8'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, local: { ...local, innerState: 'keep', fragments: 2 }, chunks: matrices.chunks },
+    plant: {
+      member(member) {
+        const machine = member as unknown as OpenMember;
+        machine.carry = (round, chunks) => {
+          const next = machine.slotFor(round + 1);
+          for (const index of chunks) if (!machine.exchanges(round, index)) next?.have.add(index);
         };
       },
     },

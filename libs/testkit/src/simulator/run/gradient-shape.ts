@@ -15,6 +15,8 @@ export interface LocalShape {
   readonly localSteps: number;
   /** Rounds of one step before them. */
   readonly syncSteps?: number | undefined;
+  /** Each round exchanges one of so many parts. */
+  readonly fragments?: number | undefined;
   readonly outerOptimizer: 'sgd' | 'momentum' | 'nesterov' | 'elastic';
   readonly innerState: 'reset' | 'keep';
 }

@@ -12,7 +12,7 @@ import { scratchArena, type TinyRun } from './tiny-run.js';
 const FLOAT_BYTES = 4;
 
 /** The local steps of replicas; undefined where a round is one gradient. */
-export function localUpdatesOf({ spec, layout, schedule }: TinyRun, arena: Arena): LocalUpdates | undefined {
+export function localUpdatesOf({ spec, layout, schedule, isExchanged }: TinyRun, arena: Arena): LocalUpdates | undefined {
   const { strategy, optimizer, gradient: clip, freeze, learningRate, globalBatch } = spec;
   if (strategy.kind !== 'local-update') return undefined;
   const { localSteps, innerState } = strategy;
@@ -26,6 +26,7 @@ export function localUpdatesOf({ spec, layout, schedule }: TinyRun, arena: Arena
     freeze,
     keepsSlots,
     movingRate: movingRate(spec),
+    isExchanged,
     localSteps,
     rateFactor: factor,
   });

@@ -9,7 +9,10 @@ import type { RunShape } from './tiny-run.js';
 
 /** Replicas keep something from one round to the next where they are computed: which worker computed them decides the bits. */
 export const keepsOfReplicas = ({ codec, local }: Pick<RunShape, 'codec' | 'local'>): boolean =>
-  (codec !== undefined && keepsRest(codec)) || local?.innerState === 'keep' || local?.outerOptimizer === 'elastic';
+  (codec !== undefined && keepsRest(codec)) ||
+  local?.innerState === 'keep' ||
+  local?.outerOptimizer === 'elastic' ||
+  local?.fragments !== undefined;
 
 /** Replicas that keep something have plan streaming here: what is chosen in one chunk of a round changes no other. */
 function mayKeep({ optimizer, gradient, items }: Pick<RunShape, 'optimizer' | 'gradient' | 'items'>): boolean {
@@ -77,8 +80,16 @@ export function withLocalSteps(random: Random, shape: RunShape): RunShape {
   const outerOptimizer = isElastic ? 'elastic' : drawn;
   const { emaMomentum: _, emaOverwriteRounds: __, ...inner } = optimizer;
   const mayBegin = outerOptimizer === 'sgd' && (innerState === 'keep' || inner.name === 'sgd') && shape.rounds > 3;
+  const parts = shape.chunks.filter(({ section }) => section === 'trainable').length;
+  const mayCut = innerState === 'keep' && (drawn === 'momentum' || drawn === 'nesterov') && !isElastic && !codec && shape.standby === 0;
   // By what is drawn already, so that seeds mean what they meant.
-  const local = { localSteps, outerOptimizer, innerState, ...(mayBegin && { syncSteps: 1 + (shape.examples % 3) }) } as const;
+  const local = {
+    localSteps,
+    outerOptimizer,
+    innerState,
+    ...(mayCut && parts > 1 && { fragments: 2 + (shape.examples % (parts - 1)) }),
+    ...(mayBegin && { syncSteps: 1 + (shape.examples % 3) }),
+  } as const;
   const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
   return {
     ...shape,

@@ -8,6 +8,7 @@ import {
   createInitialValues,
   createOptimizer,
   createSchedule,
+  exchangeOf,
   layoutHash,
   replicaRows,
   type Layout,
@@ -261,6 +262,8 @@ export class TinyRun {
   readonly initial: Float32Array;
   readonly schedule: Schedule;
   readonly optimizer: Optimizer;
+  /** Whether a round exchanges a chunk, where it exchanges a part. */
+  readonly isExchanged: ReturnType<typeof exchangeOf>;
   /** Replica gradients that are no numbers, by `round/replica`: the element, and what stands there. */
   readonly spoiled = new Map<string, { readonly element: number; readonly value: number }>();
 
@@ -275,6 +278,7 @@ export class TinyRun {
     this.initial = new Float32Array(this.layout.totalLength);
     createInitialValues(this.model, this.spec.seed).fill(0, this.initial);
     this.schedule = createSchedule({ ...roundsOf(this.spec, shape.examples), length: { rounds: shape.rounds } });
+    this.isExchanged = exchangeOf(this.spec, this.layout);
     this.optimizer = createOptimizer(appliedByServers(this.spec).optimizer);
   }
 
