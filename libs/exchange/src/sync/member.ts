@@ -349,6 +349,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private moveTo(round: number): void {
     this.roundKnown = true;
     if (round <= this.round) return;
+    this.carryTo(round);
     this.round = round;
     spans.mark(round);
     this.releaseNodes();
@@ -375,6 +376,15 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   private exchanges(round: number, chunk: number): boolean {
     return this.options.isExchanged?.(round, chunk) !== false;
+  }
+
+  /** What is here of a generation that is not complete counts too. */
+  private carryTo(round: number): void {
+    if (!this.options.isExchanged) return;
+    for (let generation = Math.max(this.round, round - 2); generation < round; generation++) {
+      const slot = this.slots[generation & 1]!;
+      if (slot.generation === generation) this.carry(generation, slot.have);
+    }
   }
 
   /** Chunks that a round does not exchange are those of the next generation too. */
@@ -423,6 +433,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (slot.generation === generation) return slot;
     if (slot.generation > generation || generation < this.round) return undefined;
     if (generation > this.round + 1 && this.roundKnown) this.table.take('parametersAhead', 'SYNCING');
+    if (generation === slot.generation + 2) this.carry(slot.generation, slot.have);
     slot.generation = generation;
     slot.have.clear();
     return slot;

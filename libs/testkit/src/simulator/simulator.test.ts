@@ -76,6 +76,17 @@ test('codecs, local steps and shards on workers are drawn, and a residual that m
   expect(drawn.some(({ local }) => local !== undefined) && drawn.some(({ isMirrored }) => isMirrored)).toBe(true);
 });
 
+test('fragments: a worker that moves on before it has a whole generation has what the rounds in between have not exchanged', async () => {
+  const local = { localSteps: 2, outerOptimizer: 'nesterov', innerState: 'reset', fragments: 3 } as const;
+  const chunks = [3, 1, 4, 2, 5, 2].map((length, i) => ({ length, section: i < 5 ? ('trainable' as const) : ('state' as const) }));
+  const sizes = { rounds: 9, replicas: 4, examples: 80, globalBatch: 12 };
+  const shape = { local, chunks, gradient: STREAMING, standby: 0 as const, validation: undefined, codec: undefined, ...sizes };
+  for (const seed of [45, 51, 85, 99]) {
+    const { violation } = await simulateSeed({ seed, mode: 'sync', check: 'liveness', shape });
+    expect([seed, violation]).toEqual([seed, undefined]);
+  }
+});
+
 test('a row that is taken, and is said to be out of reach, is told', () => {
   const tally = emptyTally();
   for (const row of [
