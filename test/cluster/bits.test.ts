@@ -99,7 +99,7 @@ async function killedIn(plane: DataPlane, input: RunSpecInput, all = false): Pro
   const run = await plane.train({ ...input, length: { rounds: MOST_ROUNDS } });
   const slow = await slowed(plane, run, 0.03);
   try {
-    await plane.until(run, 'round 1', 60_000, () => (run.state?.round ?? 0) >= 1);
+    await plane.until(run, 'round 3', 60_000, () => (run.state?.round ?? 0) >= 3);
     await Promise.all((all ? plane.workers.splice(0) : plane.workers.splice(1, 1)).map((victim) => victim.kill('SIGKILL')));
   } finally {
     slow.end();
