@@ -14,7 +14,7 @@ declare module 'vitest' {
 /** A clock tick in /proc/PID/stat, on every Linux that Node runs on. */
 const TICK_MS = 10;
 
-/** Of this process and of its children that have ended, ms. */
+/** Processor time of this process and of its children that have ended, ms. */
 function usedMs(): number {
   const text = readFileSync('/proc/self/stat', 'latin1');
   const fields = text.slice(text.lastIndexOf(') ') + 2).split(' ');

@@ -90,7 +90,7 @@ export interface ScheduleOptions extends RoundGridOptions {
 }
 
 export interface Schedule {
-  /** Of an epoch behind the first rounds, where those are others. */
+  /** Rounds of an epoch that begins after the first, smaller rounds, where the run has such. */
   readonly roundsPerEpoch: number;
   readonly totalRounds: number;
   /** Round k, from 0. @throws RangeError outside of the run */

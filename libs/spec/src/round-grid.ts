@@ -23,9 +23,9 @@ export interface GridRound {
 }
 
 export interface RoundGrid {
-  /** Of an epoch behind the first rounds; 0 where a round is longer than an epoch, and is left out. */
+  /** Rounds of an epoch that begins after the first rounds; 0 where a round is longer than an epoch, and is left out. */
   readonly roundsPerEpoch: number;
-  /** Of an epoch of such rounds as the first ones are; equal to `roundsPerEpoch` where all are alike. */
+  /** Rounds of an epoch that has first rounds alone; equal to `roundsPerEpoch` where all rounds are alike. */
   readonly firstRoundsPerEpoch: number;
   /** Rounds of so many epochs from the beginning. */
   roundsIn(epochs: number): number;

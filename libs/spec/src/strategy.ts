@@ -250,9 +250,9 @@ export function threadsOf(
   { strategy: { kind, threads: wanted }, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number },
   cores: number,
 ): number {
-  if (kind === 'multi-worker-mirrored') return Math.min(wanted ?? 1, replicas);
-  if (kind !== 'hybrid' && kind !== 'mirrored') return 1;
-  return Math.min(wanted ?? Math.max(1, cores), replicas, LIMITS.threads);
+  if (kind !== 'hybrid' && kind !== 'mirrored' && kind !== 'multi-worker-mirrored') return 1;
+  const byDefault = kind === 'multi-worker-mirrored' ? 1 : Math.max(1, cores);
+  return Math.min(wanted ?? byDefault, replicas, LIMITS.threads);
 }
 
 export const backupReplicasOf = (strategy: { readonly mode: string; readonly backupReplicas?: number | undefined }): number =>

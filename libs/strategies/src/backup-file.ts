@@ -2,7 +2,7 @@
  * The file of a backup: one line of JSON, the numbers of all tensors as float32, and four bytes of CRC-32 over both. It is written beside its place, flushed and renamed:
  * a crash at any point leaves the backup of the epoch before, or this one, and whoever reads meanwhile has one of both.
  */
-import { open, readFile, rename } from 'node:fs/promises';
+import { open, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import * as tfc from '@tensorflow/tfjs-core';
@@ -48,13 +48,35 @@ export async function writeBackup(path: string, head: Head, values: readonly Flo
   await folder.sync().finally(() => folder.close());
 }
 
+/** A backup, and which of those that were written one after the other it is: each is a file of its own. */
+interface Found {
+  readonly backup: Backup;
+  readonly version: string;
+}
+
 /** @returns undefined where there is none @throws ArgumentError for a file that is damaged */
-export async function readBackup(path: string): Promise<Backup | undefined> {
-  const all = await readFile(path).catch((error: NodeJS.ErrnoException) => {
+export const readBackup = async (path: string): Promise<Backup | undefined> => (await readOtherBackup(path, undefined))?.backup;
+
+/**
+ * Reads no more than the state of the file where that version is there still.
+ * @returns undefined then, and where there is none @throws ArgumentError for a file that is damaged
+ */
+export async function readOtherBackup(path: string, version: string | undefined): Promise<Found | undefined> {
+  const file = await open(path, 'r').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
     throw error;
   });
-  if (!all) return undefined;
+  if (!file) return undefined;
+  try {
+    const { ino, mtimeNs } = await file.stat({ bigint: true });
+    const present = `${ino} ${mtimeNs}`;
+    return present === version ? undefined : { backup: decoded(await file.readFile(), path), version: present };
+  } finally {
+    await file.close();
+  }
+}
+
+function decoded(all: Buffer, path: string): Backup {
   const content = all.subarray(0, Math.max(0, all.length - CRC_BYTES));
   const end = content.indexOf('\n');
   if (end < 0 || all.readUInt32LE(content.length) !== crc32(content))

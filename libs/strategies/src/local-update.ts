@@ -117,10 +117,10 @@ function localOf(options: LocalUpdateOptions, replicas: number): LocalTraining {
     throw new ArgumentError(
       `${NAME}: syncSteps needs outer: 'average', not '${outer.name}': an outer step is one over several local steps`,
     );
-  return Object.assign({ steps, outer, syncSteps }, fragmentsOf(options, steps, outer));
+  return Object.assign({ steps, outer, syncSteps }, fragmentRules(options, steps, outer));
 }
 
-function fragmentsOf(options: LocalUpdateOptions, steps: number, outer: OuterRule): Omit<FragmentRules, 'steps'> {
+function fragmentRules(options: LocalUpdateOptions, steps: number, outer: OuterRule): Omit<FragmentRules, 'steps'> {
   const { fragments = 1, delay = 0, mixing = delay > 0 ? MIXING : 0 } = options;
   requireSteps('fragments', fragments, 1);
   requireSteps('delay', delay, 0);

@@ -7,7 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type * as tfc from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import { applyWeights, backupFile, readBackup } from './backup-file.js';
+import { applyWeights, backupFile, readOtherBackup } from './backup-file.js';
 import { ArgumentError } from './errors.js';
 
 type Values = tfc.Tensor | tfc.Tensor[] | { readonly [name: string]: tfc.Tensor };
@@ -73,18 +73,19 @@ export class SidecarEvaluator {
   }> {
     const { model, epochs = Infinity, maxEvaluations = Infinity, intervalMs = INTERVAL_MS, deadlineMs = DEADLINE_MS } = this.options;
     const evaluations: Evaluation[] = [];
-    let newest = 0;
+    let seen: string | undefined;
     let sinceMs = performance.now();
     while (!this.over.signal.aborted) {
-      const backup = await readBackup(this.file);
-      if (backup && backup.epoch !== newest) {
+      const found = await readOtherBackup(this.file, seen);
+      if (found) {
+        const { backup, version } = found;
+        seen = version;
         applyWeights(backup, model, this.file);
         const evaluation = { epoch: backup.epoch, values: this.evaluated() };
         evaluations.push(evaluation);
         await this.options.onEvaluation?.(evaluation);
-        newest = backup.epoch;
         sinceMs = performance.now();
-        if (newest >= epochs) return { evaluations, ended: 'epochs' };
+        if (backup.epoch >= epochs) return { evaluations, ended: 'epochs' };
         if (evaluations.length >= maxEvaluations) return { evaluations, ended: 'maxEvaluations' };
       } else if (performance.now() - sinceMs >= deadlineMs) return { evaluations, ended: 'deadline' };
       await sleep(intervalMs, undefined, { signal: this.over.signal }).catch(() => undefined); // `stop` ends the sleep

@@ -83,7 +83,7 @@ function resume(spec: RunSpec, servers: number | undefined, begins: boolean): Re
 const holdersInWords = (strategy: RunSpec['strategy']): string =>
   holdsAlone(strategy) ? 'its worker holds' : `its ${shardCount(strategy)} workers hold`;
 
-/** Of strategies whose shards are on workers: whether the run is on one worker by its kind. */
+/** Whether the kind puts the run on one worker; asked where workers hold the shards. */
 const holdsAlone = ({ kind }: RunSpec['strategy']): boolean => kind === 'mirrored' || kind === 'one-device';
 
 function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep {

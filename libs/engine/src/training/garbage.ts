@@ -3,7 +3,7 @@
  * MLP) outlive V8's collections of the young generation and are taken back only by a full one, for which a growing heap waits: 50 MB in 10,000 steps.
  *
  * A full collection has a price beside its 10 ms. V8 throws away optimized code that names an object which has died, and the closures of tf.js die with each step: it
- * compiles some hundred functions anew, in 0.3 to 0.6 s of processor time. So the heap may grow for a while between two collections.
+ * compiles some hundred functions anew (`node --trace-opt --trace-deopt` shows them), which takes longer than the collection. So the heap may grow for a while between two.
  */
 import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -13,7 +13,7 @@ const GROWTH_BYTES = 64 * 2 ** 20;
 
 export class Housekeeping {
   private steps = 0;
-  /** Of the heap: the least that was seen since the last collection. */
+  /** The smallest size of the heap that was seen since the last collection. */
   private lowestBytes = Infinity;
 
   /** @param usedBytes of this thread's heap */

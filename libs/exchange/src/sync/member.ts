@@ -46,7 +46,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
-  /** Of which generation a chunk is that is being received: the round may move on before it is whole. */
+  /** The generation of each chunk that is being received: the round may move on before the chunk is whole. */
   private readonly receiving = new Map<number, number>();
   /** The first replica of each sum that would be sent without a codec, among the replicas that were asked for. */
   private firsts: ReadonlySet<number> | undefined;
@@ -395,7 +395,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const [from, to] = [this.options.store.bytes(round), this.options.store.bytes(round + 1)];
     for (const index of chunks) {
       if (next.have.has(index) || this.exchanges(round, index)) continue;
-      const chunk = this.options.chunks.find((each) => each.index === index)!;
+      const chunk = this.byIndex.get(index)!;
       partOf(to, chunk).set(partOf(from, chunk));
       next.have.add(index);
     }

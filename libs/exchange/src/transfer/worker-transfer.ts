@@ -76,7 +76,7 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   abstract readonly round: number;
   private readonly connections: (Connection | undefined)[];
   /** Chunks of tables that are exchanged by rows are not among them. */
-  private readonly byIndex: ReadonlyMap<number, MemberChunk>;
+  protected readonly byIndex: ReadonlyMap<number, MemberChunk>;
   protected readonly terms: ServerTerms;
   protected readonly rest = new IdleDetector();
   private readonly traffic = new WorkerTraffic();
