@@ -104,6 +104,25 @@ test('a new view has nothing sent again, whoever it names; TELL-AGAIN has, and a
   expect(take()).toEqual(['gradient', 'gradient']);
 });
 
+test('a loss that was made in a round which is over by then is told with the next contribution of its replica', () => {
+  const { member, messages, view, parameters } = setUp();
+  const losses = () =>
+    messages.flatMap((message) => (message.type === 'contribution' ? [[message.round, message.replica, message.lost]] : []));
+  member.message(0, { type: 'commit', round: 0, view: 1, members: [] } as never);
+  // Computed for round 0, whose gradient another worker has sent; what it leaves is what round 1 begins with.
+  member.contribution(0, 1, 4, [1, 1], 'absent');
+  parameters(1);
+  view(2);
+  member.contribution(1, 1, 4, [1, 1]);
+  member.contribution(1, 0, 4, [1, 1]);
+  member.contribution(1, 1, 4, [1, 1]);
+  expect(losses().slice(1)).toEqual([
+    [1, 1, 'absent'],
+    [1, 0, undefined],
+    [1, 1, undefined],
+  ]);
+});
+
 test('a gradient that still lies in the queue is not put there again', () => {
   const { take, tellAgain, flush, node } = setUp(false);
   node(1);

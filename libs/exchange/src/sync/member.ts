@@ -46,6 +46,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
+  /** Residuals that were missing in a round that was over before its contribution came: what that round has left here lacks them too. */
+  private readonly untold = new Map<number, NonNullable<MessageOf<'contribution'>['lost']>>();
   /** The generation of each chunk that is being received: the round may move on before the chunk is whole. */
   private readonly receiving = new Map<number, number>();
   /** The first replica of each sum that would be sent without a codec, among the replicas that were asked for. */
@@ -177,8 +179,14 @@ export class Member extends WorkerTransfer<MemberOptions> {
   // ---- from the compute thread ----
 
   contribution(round: number, replica: number, examples: number, sums: readonly number[], lost?: MessageOf<'contribution'>['lost']): void {
-    if (round !== this.round || this.table.state === 'OVER') return;
-    this.tell({ type: 'contribution', round, replica, examples, sums: [...sums], ...(lost === undefined ? {} : { lost }) });
+    if (this.table.state === 'OVER') return;
+    if (round !== this.round) {
+      if (lost !== undefined) this.untold.set(replica, lost);
+      return;
+    }
+    const loss = lost ?? this.untold.get(replica);
+    this.untold.delete(replica);
+    this.tell({ type: 'contribution', round, replica, examples, sums: [...sums], ...(loss === undefined ? {} : { lost: loss }) });
   }
 
   node(node: GradientNode): void {
