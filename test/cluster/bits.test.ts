@@ -94,6 +94,13 @@ const CODEC_OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
   threshold: { threshold: 1e-3 },
 };
 
+/** Codecs that keep something of each replica: one vector, two, and one with what its power iteration goes on from. */
+const KEEP: [string, CodecSpec][] = [
+  ['error feedback', { kind: 'top-k', density: 0.02, errorFeedback: true }],
+  ['dgc', { kind: 'dgc', density: 0.01, errorFeedback: false }],
+  ['power-sgd', { kind: 'power-sgd', rank: 2, errorFeedback: false }],
+];
+
 /** A run of which a worker, or all of them, was killed in the middle: it is gone from the fleet. */
 async function killedIn(plane: DataPlane, input: RunSpecInput, all = false): Promise<RunView> {
   const run = await plane.train({ ...input, length: { rounds: MOST_ROUNDS } });
@@ -125,6 +132,16 @@ describe('over unix', () => {
       expect((await plane.finished(rounds)).weightsSha256).toBe(await reference(local(servers)));
       expectLedger(rounds, 7, 7 * 48);
     }
+  });
+
+  test.each(KEEP)('1 worker; what %s has kept of replicas comes from the checkpoint', async (_, codec) => {
+    const input: RunSpecInput = { ...base, model: SMALL, codec, optimizer: { name: 'sgd', learningRate: 0.1 } };
+    const run = await plane.train(withServers({ ...input, checkpoint: { everyRounds: 5, everySeconds: 0 } }, 2));
+    const { weightsSha256 } = await plane.finished(run);
+    if (codec.kind === 'top-k') expect(weightsSha256).toBe(await reference(input));
+    await plane.trainAgain(run, { attempt: 1, round: 5 });
+    expect((await plane.finished(run)).weightsSha256).toBe(weightsSha256);
+    expect(run.entries.filter((entry) => entry.kind === 'event' && entry.type === RESIDUAL_LOST)).toEqual([]);
   });
 
   test('2 workers; dropout and batch normalisation; accumulation; augmentation', async () => {

@@ -13,7 +13,7 @@
 import type { RunRowsSettings } from '@paceline/data';
 import type { ResidualLoss } from '@paceline/codecs';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
-import type { Recording, Rows, WorkItem } from '@paceline/exchange';
+import type { Recording, ReplicaResidual, Rows, WorkItem } from '@paceline/exchange';
 import type { Node } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { AttachedMemory, EncodedPart, Vector } from './gradient-memory.js';
@@ -77,6 +77,10 @@ export type ToCompute =
   /** Rows of a table that it wanted. */
   | { readonly kind: 'rows'; readonly generation: number; readonly group: number; readonly rows: Rows }
   | { readonly kind: 'free'; readonly vectors: readonly Vector[] }
+  /** Wants copies of what the codec has kept of replicas in a round. */
+  | { readonly kind: 'read-residuals'; readonly round: number; readonly replicas: readonly number[] }
+  /** What a round has left of a replica, from a checkpoint. */
+  | { readonly kind: 'take-residual'; readonly round: number; readonly replica: number; readonly values: Float32Array<ArrayBuffer> }
   /** Records its spans, or gives those that it has recorded. */
   | { readonly kind: 'trace'; readonly isOn: boolean }
   | { readonly kind: 'stop' };
@@ -116,6 +120,8 @@ export type FromCompute =
   /** A step is over: what it was lent and has not used. */
   | { readonly kind: 'stepped'; readonly vectors: readonly Vector[] }
   | { readonly kind: 'summed'; readonly sum: number }
+  /** Those that it has. */
+  | { readonly kind: 'residuals'; readonly round: number; readonly residuals: readonly ReplicaResidual[] }
   /** It cannot go on without these rows, or soon could not. */
   | { readonly kind: 'wants'; readonly generation: number; readonly group: number; readonly ids: Uint32Array }
   | {

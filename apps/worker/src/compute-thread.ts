@@ -21,7 +21,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
-import { GradientMemory, gradientVectorsOf, LentVectors, type Encode, type Vector } from './gradient-memory.js';
+import { GradientMemory, gradientVectorsOf, LentVectors, type Vector, type VectorEncoder } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
 import { LocalReplicas } from './local-replicas.js';
 import { ReplicaSteps, type StepOutputs } from './replica-steps.js';
@@ -71,11 +71,11 @@ const generations = (isAsynchronous ? [0] : [0, 1]).map(
 
 const schedule = createSchedule({ ...roundsOf(spec, data.trainExamples), length: spec.length });
 const examplesOf = (round: number): number => schedule.round(round).count;
-const encoderOf = (codecSpec: CodecSpec | undefined): Encode | undefined => {
+const encoderOf = (codecSpec: CodecSpec | undefined): VectorEncoder | undefined => {
   const codec = codecOf(codecSpec, layout);
   return codec && own!.encoder(codec, codecSpec!, { seed: spec.seed, replicas: spec.replicas, examplesOf });
 };
-let encode = encoderOf(spec.codec);
+let encoder = encoderOf(spec.codec);
 
 /** With `codec: auto`: from the round of this step on. */
 let picked: string | undefined;
@@ -83,7 +83,7 @@ function pick(codec: string | undefined): void {
   if (codec === picked) return;
   picked = codec;
   const kind = CODECS.find((name) => name === codec) ?? 'none';
-  encode = encoderOf({ kind, errorFeedback: false });
+  encoder = encoderOf({ kind, errorFeedback: false });
 }
 
 /** The contribution of a leaf waits here when its node follows at once: one message says both. */
@@ -100,9 +100,9 @@ function sendNode(round: number, lo: number, hi: number, vector: Vector): void {
   contribution = undefined;
   const node = { kind: 'node', round, lo, hi, contribution: leaf } as const;
   if (sparse) return send({ ...node, vector, groups: sparse.gradients(lo, hi, gradients.pieces(vector), gradients.parts) });
-  if (!encode) return send({ ...node, vector });
+  if (!encoder) return send({ ...node, vector });
   const sinceMs = spans.now();
-  const { vector: bytes, parts, lost } = encode(round, lo, vector);
+  const { vector: bytes, parts, lost } = encoder.encode(round, lo, vector);
   spans.add('encode', sinceMs);
   gradients.free(vector);
   send({ ...node, ...(leaf && { contribution: { ...leaf, lost } }), vector: bytes, encoded: parts });
@@ -139,7 +139,15 @@ const local =
       })
     : undefined;
 const sparse = tables && new SparseWork({ tables, loader, engine, vectors: generations, outputs, isStopping, send });
-const steps = new ReplicaSteps(guard, sparse ?? loader, gradients, spec.replicas, () => hasBackups || encode !== undefined, outputs, local);
+const steps = new ReplicaSteps(
+  guard,
+  sparse ?? loader,
+  gradients,
+  spec.replicas,
+  () => hasBackups || encoder !== undefined,
+  outputs,
+  local,
+);
 
 const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, {
   contribution: contribute,
@@ -218,6 +226,18 @@ function step({ round, replicas, codec }: Extract<ToCompute, { kind: 'step' }>):
   guard.afterRound();
 }
 
+/** Copies what a round has left of replicas: it stays as it is here while it is sent. */
+function sendResiduals(round: number, replicas: readonly number[]): void {
+  const residuals = replicas.flatMap((replica) => {
+    const values = encoder?.residual(round, replica);
+    return values ? [{ replica, values }] : [];
+  });
+  port.postMessage(
+    { kind: 'residuals', round, residuals } satisfies FromCompute,
+    residuals.map(({ values }) => values.buffer),
+  );
+}
+
 function handle(message: ToCompute): void {
   if (isStopping() && message.kind !== 'stop') return;
   if (
@@ -245,6 +265,10 @@ function handle(message: ToCompute): void {
       load(message.item.round);
       items.run(message.item, message.next);
       return guard.afterRound();
+    case 'read-residuals':
+      return sendResiduals(message.round, message.replicas);
+    case 'take-residual':
+      return encoder?.takeResidual(message.round, message.replica, message.values);
     case 'rows':
       return; // it has no tables
     case 'trace':

@@ -1,5 +1,5 @@
 /** The engine of a seat, on the main thread: one compute thread or several. It passes steps on, and gives gradient memory back. */
-import type { ChunkBytes, MemberChunk, Recording, Rows, WorkItem } from '@paceline/exchange';
+import type { ChunkBytes, MemberChunk, Recording, ReplicaResidual, Rows, WorkItem } from '@paceline/exchange';
 import { Codec } from '@paceline/protocol';
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
@@ -140,6 +140,14 @@ export class Compute implements SeatCompute {
     this.post({ kind: 'rows', generation, group, rows });
   }
 
+  readResiduals(round: number, replicas: readonly number[]): void {
+    this.post({ kind: 'read-residuals', round, replicas });
+  }
+
+  takeResidual(round: number, { replica, values }: ReplicaResidual): void {
+    this.threads[0]!.post({ kind: 'take-residual', round, replica, values }, [values.buffer]);
+  }
+
   /** The threads record their spans from now on. */
   startTrace(): void {
     for (const thread of this.threads) thread.post({ kind: 'trace', isOn: true });
@@ -195,6 +203,8 @@ export class Compute implements SeatCompute {
         return this.nodes?.added(message.sum);
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
+      case 'residuals':
+        return events.residuals?.(message.round, message.residuals);
       case 'wants':
         return events.wants?.(message.generation, message.group, message.ids);
       case 'leak':

@@ -94,7 +94,7 @@ it.each([
   }
   const spec = { kind: 'top-k', density: 0.01, errorFeedback: true } as const;
   const codec = codecOf(spec)!;
-  const encode = memory.encoder(codec, spec, { seed: 7, replicas: 1, examplesOf: () => 1 });
+  const { encode } = memory.encoder(codec, spec, { seed: 7, replicas: 1, examplesOf: () => 1 });
   const sent = [0, 1].map((round) => {
     const { vector: encoded, parts } = encode(round, 0, vector);
     const chunks = LAYOUT.chunks.map((chunk) => reader.chunk(encoded, parts, chunk));
@@ -116,7 +116,7 @@ it('dgc bounds the norm of the whole gradient, however many parts it lies in', (
     const memory = new GradientMemory(LAYOUT, 1, bytes);
     const vector = memory.alloc();
     fill(memory, vector, () => 1);
-    const encode = memory.encoder(codecOf(spec)!, spec, { seed: 7, replicas: 1, examplesOf: () => 1 });
+    const { encode } = memory.encoder(codecOf(spec)!, spec, { seed: 7, replicas: 1, examplesOf: () => 1 });
     encode(0, 0, vector);
     // What was not sent lies in the vector, bounded as what was sent.
     return valuesOf(memory, vector)

@@ -76,8 +76,15 @@ export function partsOf({ chunks }: Pick<Layout, 'chunks'>, vectors: number, are
 export const gradientVectorsOf = (spec: RunSpec, threads: number): number =>
   gradientVectors(Object.assign({}, spec, { strategy: Object.assign({}, spec.strategy, { threads }) }));
 
-/** The caller keeps `vector`, which has the residual in it afterwards; the result is the caller's to free. */
-export type Encode = (round: number, replica: number, vector: Vector) => EncodedGradient;
+/** Encodes vectors of a memory, part by part. */
+export interface VectorEncoder {
+  /** The caller keeps `vector`, which has the residual in it afterwards; the result is the caller's to free. */
+  encode(round: number, replica: number, vector: Vector): EncodedGradient;
+  /** What a round has left of a replica; undefined when it is not here. */
+  residual(round: number, replica: number): Float32Array<ArrayBuffer> | undefined;
+  /** The same, that the next round goes on from. @throws ArenaFullError */
+  takeResidual(round: number, replica: number, values: Float32Array): void;
+}
 
 interface EncoderOptions {
   readonly seed: number;
@@ -176,7 +183,7 @@ export class GradientMemory extends GradientVectors {
   }
 
   /** What encodes vectors of this memory, into blocks of it. */
-  encoder(codec: Codec, spec: CodecSpec, { seed, replicas, examplesOf }: EncoderOptions): Encode {
+  encoder(codec: Codec, spec: CodecSpec, { seed, replicas, examplesOf }: EncoderOptions): VectorEncoder {
     const encoders = this.parts.map(({ offset, firstChunk, chunks }, i) => {
       const own = this.layout.chunks.slice(firstChunk, firstChunk + chunks).map((chunk) => ({
         index: chunk.index,
@@ -186,15 +193,29 @@ export class GradientMemory extends GradientVectors {
       }));
       return new GradientEncoder(codec, this.arenas[i]!, own, seed, spec, replicas, examplesOf);
     });
-    /** The caller keeps `vector`, which has the residual in it afterwards; the result is the caller's to free. */
-    return (round, replica, vector) => {
-      const squares = encoders.reduce((sum, encoder, i) => sum + encoder.sumOfSquares(vector[i]!), 0);
-      const parts = encoders.map((encoder, i) => encoder.encode(round, replica, vector[i]!, squares));
-      return {
-        vector: parts.map(({ pointer }) => pointer),
-        parts: parts.map(({ codecs, offsets, lengths }) => ({ codecs, offsets, lengths })),
-        lost: parts.find((part) => part.lost)?.lost,
-      };
+    let kept = 0;
+    const places = encoders.map(({ residualFloats: length }) => ({ from: kept, to: (kept += length) }));
+    return {
+      encode: (round, replica, vector) => {
+        const squares = encoders.reduce((sum, encoder, i) => sum + encoder.sumOfSquares(vector[i]!), 0);
+        const parts = encoders.map((encoder, i) => encoder.encode(round, replica, vector[i]!, squares));
+        return {
+          vector: parts.map(({ pointer }) => pointer),
+          parts: parts.map(({ codecs, offsets, lengths }) => ({ codecs, offsets, lengths })),
+          lost: parts.find((part) => part.lost)?.lost,
+        };
+      },
+      residual: (round, replica) => {
+        const values = new Float32Array(kept);
+        const isHere = (encoder: GradientEncoder, i: number): boolean =>
+          encoder.readResidual(round, replica, values.subarray(places[i]!.from, places[i]!.to));
+        return kept > 0 && encoders.every((encoder, i) => isHere(encoder, i)) ? values : undefined;
+      },
+      takeResidual: (round, replica, values) => {
+        if (values.length !== kept) throw new TypeError(`a residual of ${values.length} elements where ${kept} are kept`);
+        for (const [i, encoder] of encoders.entries())
+          encoder.takeResidual(round, replica, values.subarray(places[i]!.from, places[i]!.to));
+      },
     };
   }
 }

@@ -77,8 +77,9 @@ export class ThreadHandle {
     });
   }
 
-  post(message: ToCompute): void {
-    if (!this.stopped) this.thread.postMessage(message);
+  /** @param transfer memory that the thread gets instead of a copy */
+  post(message: ToCompute, transfer: readonly ArrayBuffer[] = []): void {
+    if (!this.stopped) this.thread.postMessage(message, transfer);
   }
 
   /** What it has recorded, once it is between two steps; nothing when that takes longer than the deadline. */

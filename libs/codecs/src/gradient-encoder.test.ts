@@ -36,7 +36,7 @@ function encoderOf(spec: CodecSpec, examplesOf: (round: number) => number = () =
     for (const used of [part, at, pointer]) arena.free(used);
     return { bytes: lengths.reduce((sum, x) => sum + x, 0), got, lost };
   };
-  return { arena, send };
+  return { arena, encoder, send };
 }
 
 const TOP: CodecSpec = { kind: 'top-k', density: 0.1, errorFeedback: true };
@@ -119,4 +119,29 @@ test('what is kept counts in a round of fewer examples as it would have in its o
   const { got } = send(1, 0, () => 2);
   const sent = got.subarray(0, 600).filter((x) => x !== 0);
   expect([...new Set(sent)]).toEqual([2 * 128 + 2]);
+});
+
+test.each([
+  ['error feedback', TOP],
+  ['dgc', { kind: 'dgc', density: 0.05, errorFeedback: false }],
+  ['power-sgd', { kind: 'power-sgd', rank: 1, errorFeedback: false }],
+] as const)('%s goes on elsewhere from what a round has left, with the same bytes', (_, spec) => {
+  const gradient = (i: number): number => Math.sin(i) + 0.1;
+  const [first, second] = [encoderOf(spec), encoderOf(spec)];
+  for (const round of [0, 1, 2]) first.send(round, 0, gradient);
+  const left = new Float32Array(first.encoder.residualFloats);
+  expect(first.encoder.readResidual(2, 0, left)).toBe(true);
+  const goesOn = first.send(3, 0, gradient);
+  const again = new Float32Array(left.length);
+  // The round before the last one is here too, until the next one is encoded.
+  expect(first.encoder.readResidual(2, 0, again)).toBe(true);
+  expect(again).toEqual(left);
+  expect([first.encoder.readResidual(1, 0, again), first.encoder.readResidual(2, 1, again)]).toEqual([false, false]);
+  // What is there already is replaced.
+  second.send(0, 0, (i) => i);
+  second.encoder.takeResidual(2, 0, left);
+  const taken = second.send(3, 0, gradient);
+  expect([taken.lost, taken.bytes]).toEqual([undefined, goesOn.bytes]);
+  expect(taken.got).toEqual(goesOn.got);
+  expect(encoderOf(spec).send(3, 0, gradient).got).not.toEqual(goesOn.got);
 });

@@ -7,6 +7,9 @@
  *
  * With dgc the replica keeps its velocity too (dgc.ts), with power-sgd what its next power iteration begins with (power-sgd.ts), in the same way.
  *
+ * What a round has left can be read, for a checkpoint, and taken in place of what was computed here: chunk by chunk, of each what was left out, then the
+ * velocity, then what the next power iteration begins with.
+ *
  * Memory: the bytes of the encoded gradient, and with error feedback two vectors per replica, with dgc four, all in one arena. Of a vector that lies in
  * several each part has an encoder of its own.
  */
@@ -56,6 +59,12 @@ interface Residual {
 
 const FLOAT_BYTES = 4;
 const CHUNK_ALIGNMENT_BYTES = 64;
+
+/** Float32 elements that a replica keeps of a chunk from one round to the next; 0: nothing is kept of it. */
+export function residualFloats(codec: Codec, spec: CodecSpec, { index, length, isEncoded }: Omit<EncodedChunk, 'offset'>): number {
+  if (!isEncoded || !keepsRest(spec)) return 0;
+  return length * (spec.kind === 'dgc' ? 2 : 1) + ((codec.of?.(index) ?? codec).warmFloats?.(length) ?? 0);
+}
 
 export class GradientEncoder {
   private readonly residuals = new Map<number, Residual>();
@@ -129,6 +138,44 @@ export class GradientEncoder {
       if (residual !== undefined && chunk.isEncoded) this.keepRest(chunk, from, to, length, residual, key);
     }
     return { pointer, codecs, offsets: this.offsets, lengths, lost: residual?.lost };
+  }
+
+  /** Float32 elements of what a replica keeps. */
+  get residualFloats(): number {
+    return this.chunks.reduce((sum, chunk) => sum + residualFloats(this.codec, this.spec, chunk), 0);
+  }
+
+  /** Copies what a round has left of a replica: the last one that was encoded, or the one before it. @returns false when it is not here */
+  readResidual(round: number, replica: number, into: Float32Array): boolean {
+    const last = this.residuals.get(replica);
+    const kept = last?.round === round ? last.after : last?.round === round + 1 ? last.before : undefined;
+    if (kept) this.eachKept(kept, (memory, at) => into.set(memory, at));
+    return kept !== undefined || this.trainable === 0;
+  }
+
+  /** What a round has left of a replica, as `readResidual` gives it: the next round goes on from there. @throws ArenaFullError */
+  takeResidual(round: number, replica: number, values: Float32Array): void {
+    if (!this.hasFeedback || this.trainable === 0) return;
+    const last = this.residuals.get(replica);
+    const after = this.roomOf(last, undefined);
+    this.eachKept(after, (memory, at) => memory.set(values.subarray(at, at + memory.length)));
+    this.residuals.set(replica, { round, before: undefined, after, lost: undefined });
+  }
+
+  /** The parts of what is kept, in the order in which they are read, with the place of each. */
+  private eachKept({ rest, velocity, warm }: Kept, act: (memory: Float32Array, at: number) => void): void {
+    let at = 0;
+    const next = (pointer: number | undefined, offset: number, length: number): void => {
+      if (pointer === undefined || length === 0) return;
+      act(this.arena.f32(pointer + FLOAT_BYTES * offset, length), at);
+      at += length;
+    };
+    for (const [i, { index, offset, length, isEncoded }] of this.chunks.entries()) {
+      if (!isEncoded) continue;
+      next(rest, offset, length);
+      next(velocity, offset, length);
+      next(warm, this.warmOffsets[i]!, this.codecFor(this.codec, index).warmFloats?.(length) ?? 0);
+    }
   }
 
   /** The sum over the trainable elements where something is bounded by their norm; otherwise 0. */

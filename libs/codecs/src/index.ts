@@ -4,4 +4,4 @@ export { parameterDeltasOf, type ParameterDeltas } from './parameter-deltas.js';
 export { parameterCodecOf, type ParameterCodec } from './parameter-codec.js';
 export type { Shapes } from './power-sgd.js';
 export { codecOf } from './codecs.js';
-export { GradientEncoder, type EncodedChunk, type EncodedVector, type ResidualLoss } from './gradient-encoder.js';
+export { GradientEncoder, residualFloats, type EncodedChunk, type EncodedVector, type ResidualLoss } from './gradient-encoder.js';

@@ -52,6 +52,13 @@ export { printProtocolTables } from './protocol-tables.js';
 export type { AttemptEnd, CoordinatorOptions, CoordinatorSurroundings, Outcome } from './attempt/attempt-options.js';
 export { addRows, encodeRows, mostRowBytes, type Rows, RowsRegion } from './transfer/rows.js';
 export type { MemberGroup } from './transfer/row-pulls.js';
+export {
+  type GatheredResiduals,
+  type ReplicaResidual,
+  ResidualLayout,
+  type ResidualName,
+  type StoredResiduals,
+} from './transfer/residuals.js';
 export type { ShardTables, TableGroup } from './sync/shard-table.js';
 export { chunksOf, type ChunkBytes, type GradientNode, type MemberChunk, type OwnedChunk } from './transfer/chunks.js';
 export type { ShardMachine } from './standby/shard-machine.js';

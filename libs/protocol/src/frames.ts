@@ -9,18 +9,19 @@
  *   8  u32 attempt             12  u32 term
  *
  * The header check makes a length trustworthy before anything is allocated for it. For GRADIENT, `round` is the round the
- * gradient belongs to; for PARAMETERS it is the generation (round k reads generation k and makes k+1).
+ * gradient belongs to; for PARAMETERS it is the generation (round k reads generation k and makes k+1); for RESIDUAL the round that has left it.
  */
 import { crc32 } from 'node:zlib';
 import { ProtocolError } from './errors.js';
 
 /** Raised when header, messages or their meaning change; both sides must be equal. */
-export const PROTOCOL_VERSION = 9;
+export const PROTOCOL_VERSION = 10;
 export const HEADER_BYTES = 44;
 const MAGIC = 0x4e4c4350;
 
-export const FrameType = { control: 1, gradient: 2, parameters: 3, rows: 4 } as const;
+export const FrameType = { control: 1, gradient: 2, parameters: 3, rows: 4, residual: 5 } as const;
 export type FrameType = (typeof FrameType)[keyof typeof FrameType];
+const isFrameType = (type: number): type is FrameType => type >= FrameType.control && type <= FrameType.residual;
 /** `rows`: of a table that is exchanged by rows, the one payload that may be longer than a chunk. The numbers between are those of libs/codecs. */
 export const Codec = { none: 0, rows: 255 } as const;
 export const FrameFlag = { payloadChecksum: 1 } as const;
@@ -88,7 +89,7 @@ export function decodeHeader(source: Uint8Array, offset = 0): FrameHeader {
   }
   const type = bytes[5]!;
   const length = view.getUint32(32, true);
-  if (type !== FrameType.control && type !== FrameType.gradient && type !== FrameType.parameters && type !== FrameType.rows) {
+  if (!isFrameType(type)) {
     throw new ProtocolError('BAD_FRAME', `unknown frame type ${type}`);
   }
   const bound = type === FrameType.control ? MAX_CONTROL_BYTES : bytes[6] === Codec.rows ? MAX_ROW_BYTES : MAX_CHUNK_BYTES;

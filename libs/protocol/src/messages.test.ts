@@ -68,6 +68,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   decision: { type: 'decision', round: 7, skip: false, examples: 256, scale: 0.5, variables: [[0, 0.25]] },
   stopping: { type: 'stopping', reason: 'SIGTERM' },
   items: { type: 'items', items: [{ round: 7, replica: 1 }], waitsFor: 'replica 3 to catch up' },
+  'residual-pull': { type: 'residual-pull', round: 7, replica: 1, chunk: 3 },
   dropped: { type: 'dropped', round: 7, chunks: 'AA==' },
   fetch: { type: 'fetch', n: 7, round: 7, replica: -1 },
   applied: { type: 'applied', round: 7, replica: 1, staleness: 3 },

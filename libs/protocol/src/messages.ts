@@ -5,9 +5,9 @@
  *   who → whom                 messages
  *   accepting → dialling side  challenge
  *   either side of any link    heartbeat
- *   worker → every server      hello, pull, fetch
+ *   worker → every server      hello, pull, residual-pull, fetch
  *   worker → coordinator       leave, contribution, evaluated, item-non-finite, failed
- *   server → worker            welcome, credit, dropped, refused
+ *   server → worker            welcome, credit, dropped, residual-pull, refused
  *   coordinator → worker       view, commit, items, evaluate, tell-again, end
  *   standby → its primary      hello, replicated, updated, stopping, end
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
@@ -148,6 +148,8 @@ export const messageSchema = z.discriminatedUnion('type', [
     window: count,
     base: count,
     phase: z.string().max(30),
+    /** The attempt began with a checkpoint in front of `round`, which has what codecs have kept of replicas in this round. */
+    residuals: u32.optional(),
   }),
   /** A shard to a worker: the lowest place of the round whose chunk is not complete now. */
   z.strictObject({ type: z.literal('credit'), round: u32, base: count }),
@@ -173,8 +175,9 @@ export const messageSchema = z.discriminatedUnion('type', [
     codec: codecSwitchSchema.optional(),
   }),
   /**
-   * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `checkpoint`, to servers only:
-   * take a snapshot of generation `round` + 1 before anything else happens to it, and write it.
+   * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `checkpoint`, to servers:
+   * take a snapshot of generation `round` + 1 before anything else happens to it, and write it; to workers, where the codec keeps something of replicas:
+   * hold what this round has left of them for the servers.
    */
   z.strictObject({
     type: z.literal('commit'),
@@ -192,8 +195,8 @@ export const messageSchema = z.discriminatedUnion('type', [
     /** With `codec: auto`: in the two rounds before it changes. */
     codec: codecSwitchSchema.optional(),
   }),
-  /** A shard's part of the checkpoint of `generation` is stored. */
-  z.strictObject({ type: z.literal('part-written'), generation: u32, file: checkpointPartSchema }),
+  /** A shard's part of the checkpoint of `generation` is stored. `missing`: where it has what codecs have kept, the replicas of which it lacks some. */
+  z.strictObject({ type: z.literal('part-written'), generation: u32, file: checkpointPartSchema, missing: replicaList.optional() }),
   z.strictObject({ type: z.literal('part-failed'), generation: u32, code: z.string().max(100), message: z.string().max(2000) }),
   /** The gradient of a chunk has NaN or infinity; nothing of the chunk is applied. */
   z.strictObject({ type: z.literal('non-finite'), round: u32, chunk: u32 }),
@@ -262,6 +265,8 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('tell-again') }),
   /** Ask for one chunk of a generation (a transfer was cut, or the coordinator collects the weights). */
   z.strictObject({ type: z.literal('pull'), generation: u32, chunk: u32 }),
+  /** Ask for a chunk of what round `round` has left of a replica: a shard for its checkpoint, or a worker that goes on from one. */
+  z.strictObject({ type: z.literal('residual-pull'), round: u32, replica: z.int().min(0).max(65_535), chunk: u32 }),
   /** Measure generation `generation` on rows [from, to) of the evaluation split. */
   z.strictObject({ type: z.literal('evaluate'), generation: u32, blocks: z.array(z.strictObject({ from: count, to: count })).max(4096) }),
   z.strictObject({ type: z.literal('evaluated'), generation: u32, from: count, to: count, examples: count, sums }),

@@ -56,8 +56,8 @@ export const manifestSchema = z.strictObject({
       .max(LEDGER_EXCEPTIONS_MAX),
   }),
   optimizer: z.strictObject({ name: name, slots: z.array(name).max(16) }),
-  /** Names of the residual slots of codecs. */
-  residuals: z.array(name).max(16),
+  /** Replicas of which it has what the codec has kept. */
+  residuals: z.array(count).max(LIMITS.replicas),
   /** Mean training loss since the checkpoint before; null where there is none. */
   loss: z.number().nullable(),
   reason: z.enum(['cadence', 'best', 'pause', 'final', 'shutdown']),

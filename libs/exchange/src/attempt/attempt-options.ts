@@ -59,6 +59,8 @@ export interface CoordinatorOptions {
   readonly measured?: Measuring;
   /** Mode sync: when the evaluation split is measured while training, and what follows. */
   readonly validation?: ValidationPlan;
+  /** Checkpoints have what the codec keeps of replicas: workers are told when one is taken. */
+  readonly storesResiduals?: boolean;
   /** Workers get differences of parameters, to what no checkpoint has. */
   readonly sendsDeltas?: boolean;
   /** With `codec: auto`. */

@@ -31,6 +31,8 @@ export interface CompletedCheckpoint extends CheckpointContent {
   readonly reason: CheckpointReason;
   /** One per server, by index. */
   readonly files: readonly CheckpointPart[];
+  /** Replicas of which it lacks what the codec has kept; undefined where checkpoints do not have that. */
+  readonly missing: ReadonlySet<number> | undefined;
 }
 
 export interface CheckpointCadence {
@@ -48,6 +50,9 @@ interface UnderWay {
   readonly content: CheckpointContent;
   readonly sinceMs: number;
   readonly files: Map<number, CheckpointPart>;
+  readonly missing: Set<number>;
+  /** A part has come that has no residuals. */
+  lacksAll: boolean;
 }
 
 const MOST_SUPERSEDED = 3;
@@ -101,19 +106,27 @@ export class CheckpointTracker {
   /** A checkpoint begins; one that was under way is superseded. */
   begin(generation: number, reason: CheckpointReason, content: CheckpointContent): void {
     this.superseded = this.underWay ? this.superseded + 1 : 0;
-    this.underWay = { generation, reason, content, sinceMs: this.now(), files: new Map() };
+    this.underWay = { generation, reason, content, sinceMs: this.now(), files: new Map(), missing: new Set(), lacksAll: false };
     this.lastAttempted = generation;
     this.lastMs = this.now();
   }
 
   /** Returns the checkpoint when the last part of it has come. */
-  written(server: number, generation: number, file: CheckpointPart): CompletedCheckpoint | undefined {
+  written(server: number, generation: number, file: CheckpointPart, missing?: readonly number[]): CompletedCheckpoint | undefined {
     const checkpoint = this.underWay;
     if (!checkpoint || checkpoint.generation !== generation || checkpoint.files.has(server)) return undefined;
     checkpoint.files.set(server, file);
+    for (const replica of missing ?? []) checkpoint.missing.add(replica);
+    checkpoint.lacksAll ||= missing === undefined;
     if (checkpoint.files.size < this.servers) return undefined;
     const files = Array.from({ length: this.servers }, (_, index) => checkpoint.files.get(index)!);
-    return { generation, reason: checkpoint.reason, ...checkpoint.content, files };
+    return {
+      generation,
+      reason: checkpoint.reason,
+      ...checkpoint.content,
+      files,
+      missing: checkpoint.lacksAll ? undefined : checkpoint.missing,
+    };
   }
 
   /** It is over, well or not. False when it is none that is under way (superseded, or past its deadline). */

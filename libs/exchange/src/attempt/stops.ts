@@ -94,9 +94,9 @@ export class Stops {
   }
 
   /** A server has written its part. */
-  partWritten(server: number, { generation, file }: MessageOf<'part-written'>): void {
+  partWritten(server: number, { generation, file, missing }: MessageOf<'part-written'>): void {
     this.attempt.table.take('partWritten');
-    const checkpoint = this.checkpoints.written(server, generation, file);
+    const checkpoint = this.checkpoints.written(server, generation, file, missing);
     if (checkpoint) this.attempt.options.surroundings.publishCheckpoint(checkpoint);
   }
 

@@ -2,6 +2,7 @@
 import type { EncodedParameters } from '../transfer/chunk-frames.js';
 import type { MemberChunk } from '../transfer/chunks.js';
 import type { MemberGroup } from '../transfer/row-pulls.js';
+import type { ReplicaResidual, ResidualLayout } from '../transfer/residuals.js';
 import type { Rows } from '../transfer/rows.js';
 import type { PaceClock } from './round-pace.js';
 import type { Outcome } from '../attempt/attempt-options.js';
@@ -74,6 +75,18 @@ export const MEMBER_ROWS = {
     does: 'send contributions again, and every node that no server has applied; pull chunks that are missing',
     next: '–',
   },
+  residualPull: {
+    from: ['SYNCING', 'READY'],
+    event: 'RESIDUAL-PULL(k, replica, chunk) from a server',
+    does: 'send what round k has left of the replica in that chunk, or that it is not here; wait for COMMIT(k) first',
+    next: '–',
+  },
+  residual: {
+    from: ['SYNCING', 'READY'],
+    event: 'a chunk of what the round before the attempt has left of a replica',
+    does: 'keep it; compute the replica when all of it is here, or some of it is nowhere',
+    next: '–',
+  },
   evaluate: {
     from: ['SYNCING', 'READY'],
     event: 'EVALUATE',
@@ -93,6 +106,10 @@ export interface ComputePort {
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void;
   /** Rows of a group that it asked for, of a table that is exchanged by rows. */
   rows?(generation: number, group: number, rows: Rows): void;
+  /** Copies what a round has left of replicas, as far as it is here; the answer is `residuals`. Left out: nothing is ever here. */
+  readResiduals?(round: number, replicas: readonly number[]): void;
+  /** What a round has left of a replica, in place of what is here. Left out: it cannot be taken. */
+  takeResidual?(round: number, residual: ReplicaResidual): void;
   /** Round numbers below are not needed any more. */
   committed(round: number): void;
 }
@@ -117,6 +134,8 @@ export interface MemberOptions {
   /** Left out: all come as float32. */
   readonly parameters?: EncodedParameters | undefined;
   readonly compute: ComputePort;
+  /** What the codec keeps of each replica, where checkpoints have it. */
+  readonly residuals?: ResidualLayout | undefined;
   /** With a codec: the first replica of each sum that it would send of these without one. Left out: as it sends them. */
   readonly firstOfSums?: ((replicas: readonly number[]) => readonly number[]) | undefined;
   /** Its rounds are measured: `codec: auto`. */

@@ -18,16 +18,19 @@ import {
   type Message,
   type MessageOf,
 } from '@paceline/protocol';
+import type { Connection } from '../connection.js';
 import { bitsOf } from '../transfer/bitmap.js';
 import { TakenCredits } from '../transfer/credit-window.js';
 import { partOf, type GradientNode, type MemberChunk } from '../transfer/chunks.js';
 import { RowPulls } from '../transfer/row-pulls.js';
+import type { ReplicaResidual } from '../transfer/residuals.js';
 import type { Rows } from '../transfer/rows.js';
 import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Outcome } from '../attempt/attempt-options.js';
 import { MEMBER_ROWS, type MemberOptions, type MemberState } from './member-table.js';
 import { StateTable } from '../attempt/state-table.js';
 import { spans } from '../trace/spans.js';
+import { MemberResiduals } from './member-residuals.js';
 import { RoundPace } from './round-pace.js';
 
 interface Slot {
@@ -62,6 +65,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** With `codec: auto`: how its rounds pass, and what the coordinator has picked. */
   private readonly rate: RoundPace | undefined;
   private codec: CodecSwitch | undefined;
+  private readonly kept: MemberResiduals | undefined;
   /** What its compute thread had done by the last heartbeat. */
   private computed = 0;
 
@@ -73,18 +77,15 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const { chunks, groups = [] } = options;
     const owned = [...chunks, ...groups.map(({ index, server, rows, width }) => ({ index, server, offset: 0, length: rows * width }))];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => owned.filter((chunk) => chunk.server === server));
+    const connectionTo = (server: number): Connection | undefined => this.connectionTo(server);
+    if (options.residuals) this.kept = new MemberResiduals(options.residuals, options, connectionTo, () => this.numbers());
     const deliver = (generation: number, group: number, rows: Rows): void => options.compute.rows?.(generation, group, rows);
-    this.pulls = new RowPulls(
-      groups,
-      (server) => this.connectionTo(server),
-      () => this.numbers(),
-      deliver,
-    );
+    this.pulls = new RowPulls(groups, connectionTo, () => this.numbers(), deliver);
   }
 
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
-    if (header.codec === Codec.rows) return this.payloadOfRows(header);
+    if (header.codec === Codec.rows || header.type === FrameType.residual) return this.payloadOfOther(header);
     const chunk = this.chunkOf(header);
     const generation = this.generationOf(header);
     this.receiving.set(chunk.index, generation);
@@ -108,18 +109,25 @@ export class Member extends WorkerTransfer<MemberOptions> {
     return slot.generation === round - 1 && slot.have.has(chunk) ? this.options.store.bytes(round - 1) : undefined;
   }
 
-  private payloadOfRows(header: FrameHeader): Uint8Array {
-    if (header.type !== FrameType.parameters) throw new ProtocolError('BAD_FRAME', `a frame of type ${header.type} from a server`);
+  /** Of a frame that is no chunk of parameters: rows, or what a replica has kept. */
+  private payloadOfOther(header: FrameHeader): Uint8Array {
+    const { type, codec, chunk, term } = header;
+    const takes = codec === Codec.rows && type === FrameType.parameters ? this.pulls : type === FrameType.residual ? this.kept : undefined;
+    if (!takes) throw new ProtocolError('BAD_FRAME', `a frame of type ${type} from a server`);
     checkAttempt(header, this.options.attempt);
     this.rest.moved();
-    this.terms.check(this.pulls.groupOf(header.chunk).server, header.term);
-    return this.pulls.payloadFor(header);
+    this.terms.check(takes === this.pulls ? this.pulls.groupOf(chunk).server : (this.byIndex.get(chunk)?.server ?? 0), term);
+    return takes.payloadFor(header);
   }
 
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
     this.rest.moved();
     if (this.table.state === 'OVER') return;
+    if (header.type === FrameType.residual) {
+      this.table.take('residual');
+      return this.kept?.data(header);
+    }
     if (header.codec === Codec.rows) return this.receivedShorter(this.pulls.groupOf(header.chunk).server, this.pulls.data(header) ?? 0);
     const generation = this.receiving.get(header.chunk)!;
     const slot = this.slots[generation & 1]!;
@@ -159,7 +167,12 @@ export class Member extends WorkerTransfer<MemberOptions> {
         this.tellAgain();
         this.pull();
         this.pulls.sendAgain();
+        this.kept?.sendAgain();
         return this.sendAgain();
+      case 'residual-pull':
+        this.table.take('residualPull');
+        if (!this.kept) throw new ProtocolError('BAD_MESSAGE', 'this run keeps nothing of replicas in checkpoints');
+        return this.kept.pulled(server, message, this.round);
       case 'credit':
         this.table.take('credit');
         this.credits.credit(server, message.round, message.base);
@@ -203,6 +216,11 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (!firstOfSums) return false;
     this.firsts ??= new Set(firstOfSums([...this.asked]));
     return !this.firsts.has(lo);
+  }
+
+  /** Copies of what a round has left of replicas. */
+  residuals(round: number, residuals: readonly ReplicaResidual[]): void {
+    if (this.table.state !== 'OVER') this.kept?.copied(round, residuals);
   }
 
   /** It computes from rows of a table that it does not have. */
@@ -259,6 +277,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const { round, base, window, applied } = message;
     this.credits.welcome(server, { round, base, window, isApplied: bitsOf(applied) });
     this.pulls.sendAgain(server);
+    this.kept?.welcome(server, message);
     if (round > this.round) return;
     if (server === 0) this.tellAgain();
     for (const node of this.nodes) node.next[server] = 0;
@@ -340,6 +359,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     }
     this.codec = message.codec ?? this.codec;
     if (message.last) this.isTrained = true;
+    if (message.checkpoint) this.kept?.checkpointed(message.round, [...this.asked]);
     this.moveTo(message.round + 1);
     // What the last rounds have sent is known before the attempt is over.
     if (this.isTrained || this.round >= this.options.totalRounds) this.heartbeat(this.computed);
@@ -365,6 +385,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.asked.clear();
     this.firsts = undefined;
     this.pulls.moveTo(round);
+    this.kept?.moveTo(round);
     this.options.compute.committed(round - 1);
     this.options.onRound?.(round, this.replicas);
   }
@@ -379,7 +400,9 @@ export class Member extends WorkerTransfer<MemberOptions> {
     for (const replica of fresh) this.asked.add(replica);
     this.firsts = undefined;
     this.rate?.begins(this.round);
-    this.options.compute.step(this.round, fresh, this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined);
+    const codec = this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined;
+    const step = (): void => this.options.compute.step(this.round, fresh, codec);
+    return this.kept ? this.kept.prepare(this.round, fresh, step) : step();
   }
 
   private exchanges(round: number, chunk: number): boolean {

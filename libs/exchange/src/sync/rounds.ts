@@ -315,7 +315,8 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const checkpoint = stops.beginCheckpoint(round, () => ({ ...this.ledger.checkpoint(), course, isBest }), { isBest, isLast });
     const decided = { ...(verdict ? { course: verdict.course } : {}), ...(isBest ? { best: true } : {}) };
     attempt.servers.send({ ...message, ...(checkpoint ? { checkpoint } : {}), ...decided }, attempt.numbers());
-    attempt.members.send(isLast ? { ...message, last: true } : message, attempt.numbers());
+    const held = checkpoint && this.options.storesResiduals ? { checkpoint } : {};
+    attempt.members.send({ ...message, ...held, ...(isLast ? { last: true } : {}) }, attempt.numbers());
     if (isLast) this.finishTraining();
     else if (stops.isAsked) {
       this.table.take('commit', 'STOPPING');

@@ -2,6 +2,7 @@
 import type { ChunkDecoder } from '../transfer/chunk-frames.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import type { ParameterEncoder } from '../transfer/published.js';
+import type { ShardResidualsOptions } from './shard-residuals.js';
 import type { ChunkScalars, RoundDecision } from './agreement.js';
 import type { Region, regionSum } from '../attempt/regions.js';
 import type { CoordinatorPort, ShardHost } from '../attempt/shard-ports.js';
@@ -96,6 +97,18 @@ export const SHARD_ROWS = {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'PULL(generation, chunk)',
     does: 'send that chunk if it is there (of k, k+1 or the best generation), unless it is on its way, or owed',
+    next: '–',
+  },
+  residualPull: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'RESIDUAL-PULL(k, replica, chunk) from a member',
+    does: 'send what the checkpoint has that the attempt began with, in the round behind it; otherwise that it is not here',
+    next: '–',
+  },
+  residual: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'a chunk of what round k has left of a replica, from the member that has it',
+    does: 'hand it to the checkpoint that is being written',
     next: '–',
   },
   replica: {
@@ -194,6 +207,8 @@ export interface ShardOptions {
   readonly parameterWindowBytes?: number | undefined;
   /** Chunks that a member may send beyond the lowest one that is not complete; all of them where it is left out. */
   readonly gradientWindowChunks?: number | undefined;
+  /** What the codec keeps of replicas, where checkpoints have it. */
+  readonly residuals?: Omit<ShardResidualsOptions, 'replicas' | 'chunks'> | undefined;
   /** Their groups are the last of `chunks`. */
   readonly tables?: ShardTables | undefined;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */

@@ -21,6 +21,7 @@ import type { ReplicationOptions } from '../standby/replication.js';
 import type { ShardMachine } from '../standby/shard-machine.js';
 import { NO_CHUNK, RoundReplication } from './round-replication.js';
 import { RowRequests } from './row-requests.js';
+import { ShardResiduals } from './shard-residuals.js';
 import { ShardFollower } from './shard-follower.js';
 import { ShardRound, type RoundChunk } from './shard-round.js';
 import { SHARD_ROWS, type ShardOptions, type ShardState } from './shard-table.js';
@@ -47,6 +48,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   private readonly present: ShardRound;
   private readonly window: GrantedWindow;
   private readonly requests: RowRequests | undefined;
+  private readonly residuals: ShardResiduals | undefined;
   /** As a primary with a standby. */
   replication: Pick<RoundReplication, 'reduced' | 'holdsBack'> | undefined;
   /** As a standby. */
@@ -65,6 +67,14 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
         isApplied: (group) => this.present.generations.next(this.present.chunkAt(group)!.place) !== undefined,
         round: () => this.round,
       });
+    if (options.residuals) {
+      const [{ replicas }, chunks] = [options, this.chunkIndices()];
+      this.residuals = new ShardResiduals(Object.assign({ replicas, chunks }, options.residuals), {
+        numbers: () => this.numbers(),
+        round: () => this.round,
+        isOpen: (link) => this.links.has(link),
+      });
+    }
     this.present.layout();
   }
 
@@ -89,7 +99,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const link = this.admit(
       new ShardLink(id, connection, true, this.options.decoder),
       { held: new Map(), outlet, dropped: new Set() },
-      { applied, window: this.window.size, base: this.present.base, phase: this.table.state },
+      { applied, window: this.window.size, base: this.present.base, phase: this.table.state, ...this.residuals?.offered },
     );
     const whole = chunks.filter(({ rows }) => !rows);
     for (const chunk of whole) outlet.offer(this.round, chunk);
@@ -106,6 +116,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     for (const { region } of state.held.values()) region.release();
     state.outlet.end();
     this.requests?.forget(link);
+    this.residuals?.forget(link);
     if (isReplaced) link.connection.close();
     else if (this.table.state !== 'OVER') this.tellLink(link, false);
   }
@@ -116,6 +127,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
    */
   payloadFor(link: ShardLink, header: FrameHeader): Uint8Array {
     if (this.requests && header.type === FrameType.rows) return this.requests.payloadFor(link, header);
+    if (this.residuals && header.type === FrameType.residual) return this.residuals.payloadFor(link, header);
     const { replicas, isValidNode } = this.options;
     const { round, nodeLo, nodeHi } = header;
     const chunk = this.present.chunkAt(header.chunk);
@@ -143,6 +155,10 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
     if (header.type === FrameType.rows) return this.table.state === 'OVER' ? undefined : this.requests?.data(link, header);
+    if (header.type === FrameType.residual) {
+      if (this.table.state !== 'OVER') this.table.take('residual');
+      return this.residuals?.data(link, header);
+    }
     const region = link.received();
     const held = this.links.get(link)?.held;
     if (!region || !held || this.table.state === 'OVER' || header.round < this.round) {
@@ -184,6 +200,12 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   }
 
   fromWorker(link: ShardLink, message: Message): boolean {
+    if (message.type === 'residual-pull' && this.residuals) {
+      if (this.table.state === 'OVER') return true;
+      this.table.take('residualPull');
+      this.residuals.pulled(link, message);
+      return true;
+    }
     if (message.type !== 'pull') return false;
     this.onPull(link, message.generation, message.chunk);
     return true;
@@ -235,9 +257,11 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.window.reset();
     const { generations } = this.present;
     if (course !== undefined) this.options.host?.courseDecided((this.course = course));
+    const residuals = checkpoint ? this.residuals?.gather(round, this.known().members, this.links.keys()) : undefined;
     if (members) this.takeView(view, members);
     const { tables } = this.options;
-    if (checkpoint) this.options.host?.checkpointWanted(this.round, tables ? tables.whole(generations.retained()) : generations.retained());
+    if (checkpoint)
+      this.options.host?.checkpointWanted(this.round, tables ? tables.whole(generations.retained()) : generations.retained(), residuals);
     if (best) {
       generations.keepAsBest();
       tables?.keepAsBest();
@@ -286,6 +310,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.table.take('end', 'OVER');
     this.present.end();
     this.options.tables?.letGo();
+    this.residuals?.end();
     for (const link of this.links.keys()) this.detach(link);
   }
 

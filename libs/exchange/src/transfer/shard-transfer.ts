@@ -72,7 +72,11 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
   }
 
   /** A connection, in place of an older one of the same worker. */
-  protected admit(link: ShardLink, held: Held, state: Pick<MessageOf<'welcome'>, 'applied' | 'window' | 'base' | 'phase'>): ShardLink {
+  protected admit(
+    link: ShardLink,
+    held: Held,
+    state: Pick<MessageOf<'welcome'>, 'applied' | 'window' | 'base' | 'phase' | 'residuals'>,
+  ): ShardLink {
     const { id, streams, connection } = link;
     for (const old of this.links.keys()) if (old.id === id && old.streams === streams) this.detach(old, true);
     this.links.set(link, held);

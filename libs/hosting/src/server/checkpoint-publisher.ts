@@ -17,6 +17,10 @@ export interface CheckpointPublisherOptions {
   nowMs(): number;
 }
 
+/** Replicas of which every server has written what the codec has kept. */
+const residualsOf = ({ missing }: Pick<CompletedCheckpoint, 'missing'>, replicas: number): number[] =>
+  missing ? Array.from({ length: replicas }, (_, replica) => replica).filter((replica) => !missing.has(replica)) : [];
+
 /** A checkpoint of this attempt that the control plane has been told of, or will be. */
 interface Published {
   readonly round: number;
@@ -111,7 +115,7 @@ export class CheckpointPublisher {
       sampler: { epoch, roundInEpoch },
       ledger: { examples: checkpoint.ledger.examples, exceptions: [...checkpoint.ledger.exceptions] },
       optimizer: { name: optimizer.name, slots: optimizer.slots.map(({ name }) => name) },
-      residuals: [],
+      residuals: residualsOf(checkpoint, spec.replicas),
       loss: checkpoint.loss,
       reason: checkpoint.reason,
       ...(checkpoint.course === undefined ? {} : { course: checkpoint.course }),

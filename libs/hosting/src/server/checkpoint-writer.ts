@@ -2,8 +2,10 @@
  * Writes this server's part of a checkpoint in the background, one at a time: a newer checkpoint gives up an older one that is not
  * written yet. The coordinator hears of the file, or of why there is none.
  */
+import type { GatheredResiduals } from '@paceline/exchange';
 import type { Message } from '@paceline/protocol';
 import { StorageError, type Checkpoints } from '@paceline/storage';
+import { residualTensors } from '../residuals.js';
 import type { Snapshot } from './snapshot.js';
 
 export interface CheckpointWriterOptions {
@@ -17,30 +19,36 @@ export interface CheckpointWriterOptions {
 
 export class CheckpointWriter {
   private present: Snapshot | undefined;
+  private residuals: GatheredResiduals | undefined;
 
   constructor(private readonly options: CheckpointWriterOptions) {}
 
-  start(snapshot: Snapshot): void {
+  /** @param residuals what the codec has kept of replicas, where checkpoints have it */
+  start(snapshot: Snapshot, residuals?: GatheredResiduals): void {
     this.abandon();
     this.present = snapshot;
-    void this.write(snapshot);
+    this.residuals = residuals;
+    void this.write(snapshot, residuals);
   }
 
   /** Gives the checkpoint up that is under way. */
   abandon(): void {
     this.present?.abandon();
     this.present = undefined;
+    this.residuals?.abandon();
+    this.residuals = undefined;
   }
 
-  private async write(snapshot: Snapshot): Promise<void> {
+  private async write(snapshot: Snapshot, residuals: GatheredResiduals | undefined): Promise<void> {
     const { checkpoints, runId, attempt, index, servers, tell } = this.options;
     const { generation, abandoned } = snapshot;
+    const missing = new Set<number>();
+    const tensors = [...snapshot.tensors(), ...(residuals ? residualTensors(residuals, missing) : [])];
     try {
-      const file = await checkpoints.writeShard({ runId, attempt, round: generation }, index, snapshot.tensors(), {
-        servers,
-        signal: abandoned.signal,
-      });
-      if (!abandoned.signal.aborted) tell({ type: 'part-written', generation, file });
+      const id = { runId, attempt, round: generation };
+      const file = await checkpoints.writeShard(id, index, tensors, { servers, signal: abandoned.signal });
+      const lacks = residuals ? { missing: [...missing] } : {};
+      if (!abandoned.signal.aborted) tell({ type: 'part-written', generation, file, ...lacks });
     } catch (error) {
       if (this.present !== snapshot) return; // superseded: nobody waits for it
       const cause = (abandoned.signal.reason ?? error) as Error;

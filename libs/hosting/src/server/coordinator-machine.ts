@@ -12,6 +12,7 @@ import {
   startWorkersOf,
   type RunSpec,
 } from '@paceline/spec';
+import { storedResidualsOf } from '../residuals.js';
 
 /** @param common what the coordinators of all modes are given */
 export function createCoordinator(
@@ -27,6 +28,7 @@ export function createCoordinator(
     const options = {
       ...common,
       sendsDeltas: sendsDeltas(spec),
+      storesResiduals: storedResidualsOf(spec, layout, servers) !== undefined,
       startWorkers: startWorkersOf(strategy),
       membersHoldShards: shardHosts(strategy) === 'workers',
       ...twoPhaseOf(spec, common.schedule, shards.length),

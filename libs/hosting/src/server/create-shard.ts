@@ -11,6 +11,7 @@ import {
   type ShardHost,
   type ShardMachine,
   type Slices,
+  type StoredResiduals,
 } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import {
@@ -33,6 +34,7 @@ import {
   roundPlan,
   type RunSpec,
 } from '@paceline/spec';
+import { storedResidualsOf } from '../residuals.js';
 import { gradientDecoderOf, parameterEncoderOf } from '../run-codecs.js';
 import type { ParameterStore, StorePlan } from './parameter-store.js';
 import { TableStore } from './table-store.js';
@@ -93,6 +95,8 @@ export interface ShardServer {
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
   readonly windows?: Windows | undefined;
+  /** Of the checkpoint that the attempt begins with, once it is loaded. */
+  readonly storedResiduals: () => StoredResiduals | undefined;
 }
 
 export function createShard(
@@ -104,7 +108,7 @@ export function createShard(
 ): ShardMachine {
   const { spec, index, attempt, restore } = job;
   const { replicas, strategy } = spec;
-  const { windows, ...ports } = server;
+  const { windows, storedResiduals: stored, ...ports } = server;
   const start = { chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 };
   const common = { index, attempt, ...start, decoder: gradientDecoderOf(spec, layout), ...ports };
   if (strategy.mode !== 'sync') {
@@ -118,8 +122,10 @@ export function createShard(
   const tables = tablesOf(job, layout, store);
   const parts = tables ? withGroups(store, layout, tables) : start;
   const lengths = parts.chunks.map((chunk) => ('rows' in chunk && chunk.rows ? 0 : chunk.length));
+  const residuals = storedResidualsOf(spec, layout, job.servers);
   return new Shard({
     ...common,
+    residuals: residuals && { layout: residuals, stored },
     ...parts,
     tables,
     replicas,

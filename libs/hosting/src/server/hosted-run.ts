@@ -10,12 +10,14 @@ import {
   type CancelTimer,
   type Connection,
   type FrameReceiver,
+  type GatheredResiduals,
   type KnownNumbers,
   type PlaceEnd,
   type Region,
   type ShardHost,
   type ShardMachine,
   type Slices,
+  type StoredResiduals,
 } from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/control-plane';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
@@ -26,6 +28,7 @@ import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost, type CoordinatorOwner, type Successor } from './coordinator-host.js';
 import { HostedPlace, type PlaceOwner } from './hosted-place.js';
 import type { ParameterStore } from './parameter-store.js';
+import { residualsIn } from '../residuals.js';
 import { openInitialWeights } from './initial-weights.js';
 import { WorkerReceiver, type WorkersRun } from './receivers.js';
 import { openCheckpoint } from './restore.js';
@@ -68,6 +71,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
   private readonly hostedPlace: HostedPlace;
   /** The manifest of the checkpoint that the attempt begins with. */
   private parent: Manifest | undefined;
+  private storedResiduals: StoredResiduals | undefined;
   /** All servers of the attempt are claimed, and it was told so. */
   hasStarted = false;
   /** What validations have made of the learning rate, as of the last COMMIT. */
@@ -123,6 +127,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       coordinator: this.place,
       slices,
       windows: context.windows,
+      storedResiduals: () => this.storedResiduals,
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
     observer?.hosted(this);
@@ -141,6 +146,10 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     }
     this.isPrepared = true;
     this.parent = checkpoint?.manifest;
+    if (checkpoint)
+      this.storedResiduals = residualsIn(checkpoint, this.job, (error) =>
+        this.context.log.warn({ err: error, run: this.job.runId }, 'a residual of the checkpoint could not be read'),
+      );
     this.takeCourse(firstCourseOf(this.job.runId, this.schedule, this.parent));
     if (!this.over && this.job.index === 0 && this.job.role !== 'standby') this.coordinator = this.makeCoordinator();
   }
@@ -192,8 +201,8 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
 
   // ---- the shard ----
 
-  checkpointWanted(generation: number, regions: readonly Region[]): void {
-    this.writer.start(this.store.takeSnapshot(generation, regions));
+  checkpointWanted(generation: number, regions: readonly Region[], residuals?: GatheredResiduals): void {
+    this.writer.start(this.store.takeSnapshot(generation, regions), residuals);
   }
 
   courseDecided(course: string): void {

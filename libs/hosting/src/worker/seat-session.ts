@@ -23,6 +23,7 @@ import {
   type MemberOptions,
   type Outcome,
   type PaceClock,
+  type ReplicaResidual,
   type AsyncComputePort,
 } from '@paceline/exchange';
 import type { Seat, SeatEnd } from './seat-loop.js';
@@ -40,6 +41,7 @@ import {
 } from '@paceline/learning';
 import { backupReplicasOf, heldRows, isEncoded, picksCodec, picksStrategy, roundsOf, type RunSpec } from '@paceline/spec';
 import type { ResidualLoss } from '@paceline/codecs';
+import { storedResidualsOf } from '../residuals.js';
 import { parameterDecoderOf } from '../run-codecs.js';
 import type { Log } from '../server/server-context.js';
 
@@ -52,6 +54,8 @@ export interface SeatComputeEvents {
   contribution(round: number, replica: number, examples: number, sums: readonly number[], lost?: ResidualLoss): void;
   node(node: GradientNode): void;
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
+  /** What a round has left of replicas, as far as it is here. */
+  residuals?(round: number, residuals: readonly ReplicaResidual[]): void;
   /** It has to have these rows before it can go on; they come by `rows` of its port. */
   wants?(generation: number, group: number, ids: Uint32Array): void;
   /** The gradient of a work item has NaN or infinity. */
@@ -170,6 +174,9 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
       contribution: (...args) => member.contribution(...args),
       node: (node) => member.node(node),
       evaluated: (...args) => member.evaluated(...args),
+      residuals: (...args) => {
+        if (member instanceof Member) member.residuals(...args);
+      },
       wants: (...args) => {
         if (member instanceof Member) member.wants(...args);
       },
@@ -221,6 +228,7 @@ function createMember(
     ...('dense' in worker && { chunks: denseChunks(worker, part.chunks) }),
     groups: rowGroups(layout, job.servers.length),
     isExchanged: exchangeOf(spec, layout),
+    residuals: storedResidualsOf(spec, layout, job.servers.length),
     totalRounds,
     paceClock,
     firstOfSums: firstOfSums(spec),
