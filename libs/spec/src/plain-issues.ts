@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { closest } from './closest.js';
-import { KINDS_LEFT_OUT } from './strategy.js';
+import { FIELDS_LEFT_OUT, KINDS_LEFT_OUT } from './strategy.js';
 
 export interface SpecIssue {
   readonly path: string;
@@ -87,7 +87,14 @@ function leftOut(value: unknown): string | undefined {
   return typeof value === 'string' && Object.hasOwn(KINDS_LEFT_OUT, value) ? `; ${KINDS_LEFT_OUT[value]}` : undefined;
 }
 
+function fieldLeftOut(path: Path): string | undefined {
+  const field = textOf(path);
+  return Object.hasOwn(FIELDS_LEFT_OUT, field) ? `unknown field; ${FIELDS_LEFT_OUT[field]}` : undefined;
+}
+
 function unknownField({ schema, input }: Spec, path: Path, key: string): string {
+  const leftOutField = fieldLeftOut([...path, key]);
+  if (leftOutField !== undefined) return leftOutField;
   const members = membersAt(schema, path);
   const owners = members.filter(({ shape }) => Object.hasOwn(shape, key)).flatMap(({ tag }) => tag ?? []);
   const tag = members.find((member) => member.tag)?.tag?.key;
@@ -176,7 +183,10 @@ function ofDiscriminated({ schema, input }: Spec, discriminator: string, at: Pat
   return [
     { path: textOf([...path, discriminator]), message: said },
     ...fewest,
-    ...nowhere.map((key) => ({ path: textOf([...path, key]), message: `unknown field${meant(key, keys)}` })),
+    ...nowhere.map((key) => ({
+      path: textOf([...path, key]),
+      message: fieldLeftOut([...path, key]) ?? `unknown field${meant(key, keys)}`,
+    })),
   ];
 }
 

@@ -27,6 +27,16 @@ test('workers that hold the shards train in mode sync alone, each with a replica
   expect(mirrored({ workers: 2, standby: 1 }, { gradient: { clipGlobalNorm: 1 } })).toEqual([]);
 });
 
+test('ways of gradients that the library has are refused with the reason, whatever the kind', () => {
+  for (const field of ['communication', 'topology'])
+    for (const kind of ['parameter-server', 'multi-worker-mirrored', 'local-update', 'no-such-kind', undefined]) {
+      const issues = issuesOf({ ...(kind && { kind }), [field]: 'ring' }).filter((issue) => issue.startsWith(`strategy.${field}: `));
+      expect(issues, kind).toEqual([
+        expect.stringMatching(/unknown field; runs have direct exchange only.*number of workers.*leave it out/),
+      ]);
+    }
+});
+
 test('local updates: what does not go with them is refused with the reason', () => {
   const local = (fields: object, more?: object) => issuesOf({ kind: 'local-update', ...fields }, more);
   expect(local({ localSteps: 50, outerOptimizer: 'nesterov', outerLearningRate: 0.7, outerMomentum: 0.9, innerState: 'keep' })).toEqual([]);

@@ -214,6 +214,15 @@ export const KINDS_LEFT_OUT: Readonly<Record<string, string>> = {
     'runs have no central-storage, because a run with mirrored keeps its parameters and its optimizer in one place already, the worker that holds it, and all threads load them from there: take mirrored',
 };
 
+const DIRECT_ONLY =
+  'runs have direct exchange only: each range of the parameters is added up by the process that holds it, in the order of the replicas, so that the bits do not depend on the number of workers, and standbys, checkpoints and codecs go with it; leave it out, or train with the library, whose processes take other ways';
+
+/** Options of the library that no run has, by their path in a spec, and why. */
+export const FIELDS_LEFT_OUT: Readonly<Record<string, string>> = {
+  'strategy.communication': DIRECT_ONLY,
+  'strategy.topology': DIRECT_ONLY,
+};
+
 export const strategySchema = z.discriminatedUnion('kind', STRATEGY_KINDS);
 
 export type StrategySpec = z.output<typeof strategySchema>;

@@ -37,24 +37,22 @@ export { type Evaluation, SidecarEvaluator, type SidecarOptions } from './sideca
 export { PerReplica, ReduceOp } from './replicas/per-replica.js';
 export type { ReplicaContext, ReplicaFunction } from './replicas/replica-function.js';
 export type { BatchSource, DistributedDataset, InputContext } from './replicas/distributed-dataset.js';
-export { type RunStrategy, Strategy, type StrategyOptions } from './strategy.js';
-export {
-  CentralStorageStrategy,
-  MirroredStrategy,
-  OneDeviceStrategy,
-  type OneDeviceOptions,
-  type ThreadStrategyOptions,
-} from './thread-strategies.js';
-export { LocalUpdateStrategy, type LocalUpdateOptions } from './local-update.js';
-export { type Communication, MultiWorkerMirroredStrategy, type MultiWorkerOptions } from './multi-worker.js';
+export type { RunStrategy } from './run-options.js';
+export { Strategy } from './strategy.js';
+export type {
+  HybridOptions,
+  LocalUpdateOptions,
+  MultiWorkerOptions,
+  OneDeviceOptions,
+  ParameterServerOptions,
+  StrategyOptions,
+  ThreadStrategyOptions,
+} from './strategy-options.js';
+export { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
+export { LocalUpdateStrategy } from './local-update.js';
+export { type Communication, MultiWorkerMirroredStrategy } from './multi-worker.js';
 export { type ModelCommunication } from './members/group-link.js';
-export {
-  HybridStrategy,
-  type HybridOptions,
-  type ParameterServerOptions,
-  ParameterServerStrategy,
-  type ServerState,
-} from './parameter-server.js';
+export { HybridStrategy, ParameterServerStrategy, type ServerState } from './parameter-server.js';
 export { Server, type ServerOptions } from './servers/server.js';
 export { ClusterCoordinator, type CoordinatorOptions, PerWorkerDataset, RemoteValue } from './coordinator/cluster-coordinator.js';
 export type { ServedParameters, WorkerContext } from './coordinator/worker-context.js';

@@ -1,48 +1,15 @@
 /** The strategy whose replicas take several steps alone before their parameters are averaged. */
-import { ArgumentError, UnsupportedError } from './errors.js';
+import { ArgumentError } from './errors.js';
 import type { GroupThread } from './members/group-link.js';
-import { communicationOf, planned, type Communication, type MultiWorkerOptions } from './multi-worker.js';
-import { Strategy, type RunStrategy } from './strategy.js';
+import { communicationOf, planned, type Communication } from './multi-worker.js';
+import { asRun, type RunStrategy } from './run-options.js';
+import { Strategy } from './strategy.js';
+import type { LocalUpdateOptions } from './strategy-options.js';
 import type { FragmentRules } from './threads/fragments.js';
 import { isStreaming, ThreadExchange, type LocalTraining } from './threads/thread-exchange.js';
-import type { OuterRule } from './update-rule.js';
-
-export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding'> {
-  /** Steps that a replica takes between two averages; 8 by default. */
-  readonly localSteps?: number;
-  /**
-   * Steps at the beginning that all replicas take together, as with MirroredStrategy (post-local SGD, arXiv:1808.07217); by the count of the model's
-   * optimizer, so a model that is trained further takes none again. None by default; with `outer: 'average'` alone.
-   */
-  readonly syncSteps?: number;
-  /**
-   * What an average does: `average` makes it the common parameters; `nesterov` takes an outer step towards it, with Nesterov momentum (DiLoCo,
-   * arXiv:2311.08105); with `elastic` every copy keeps its parameters, and they and the common ones are pulled towards each other (EASGD,
-   * arXiv:1412.6651). `average` by default.
-   */
-  readonly outer?: 'average' | 'nesterov' | 'elastic';
-  /**
-   * Parts of the model that are exchanged one at a time, each once in `localSteps` steps, so that an exchange has so many times fewer bytes (Streaming
-   * DiLoCo, arXiv:2501.18512); 1 by default, which is the whole model. At most one for each layer with weights.
-   */
-  readonly fragments?: number;
-  /**
-   * Steps that replicas take while an exchange is under way; its result is applied after them, so the steps do not wait for the network. At most
-   * `localSteps / fragments`; 0 by default.
-   */
-  readonly delay?: number;
-  /** With `delay`: the part of its own parameters that a replica keeps when the result is applied, the rest is that of the common ones; 0.5 by default. */
-  readonly mixing?: number;
-  /** Learning rate of the outer step; 0.7 by default. */
-  readonly outerLearningRate?: number;
-  /** Momentum of the outer step; 0.9 by default. */
-  readonly outerMomentum?: number;
-  /** Of elastic averaging: the part of the way that a copy and the common parameters go towards each other; at most 1 / replicas, and 0.9 / replicas by default. */
-  readonly movingRate?: number;
-}
+import { LOCAL_STEPS, type OuterRule } from './update-rule.js';
 
 const NAME = 'LocalUpdateStrategy';
-const LOCAL_STEPS = 8;
 const STEPS_MOST = 1_000_000;
 const MIXING = 0.5;
 const ELASTIC_SHARE = 0.9;
@@ -90,21 +57,12 @@ export class LocalUpdateStrategy extends Strategy {
 
   /** Over several processes: as many workers, which hold the shards as the processes here do. */
   override toRun(): RunStrategy {
-    const { steps, outer, syncSteps, fragments, delay } = this.local;
-    const localSteps = steps / fragments;
-    if (delay > 0 || !Number.isInteger(localSteps))
-      throw new UnsupportedError(
-        `${NAME} with ${delay > 0 ? 'a delay' : `${steps} local steps in ${fragments} fragments`}`,
-        delay > 0
-          ? 'a run of the service waits for what it exchanges: leave delay out, or train with the library over several processes'
-          : 'each round of the service exchanges a fragment after as many steps: set localSteps to a multiple of fragments',
-      );
-    const phases = { localSteps, ...(syncSteps > 0 ? { syncSteps } : {}), ...(fragments > 1 ? { fragments } : {}) };
+    const { steps, fragments } = this.local;
+    const localSteps = Math.ceil(steps / fragments); // a round of a run exchanges one fragment; steps that cannot be divided so are refused
+    const phases = { localSteps, innerState: 'keep', outerOptimizer: 'sgd' } as const;
     const members = this.processes > 1 ? { workers: this.processes } : {};
-    return {
-      strategy: { kind: 'local-update', ...phases, innerState: 'keep', ...members, ...outerOfRun(outer) },
-      replicas: this.numReplicasInSync,
-    };
+    const strategy = { kind: 'local-update', ...phases, ...members } as const;
+    return asRun(NAME, this.options, { strategy, replicas: this.numReplicasInSync });
   }
 }
 
@@ -144,17 +102,6 @@ function fragmentRules(options: LocalUpdateOptions, steps: number, outer: OuterR
 function requireSteps(option: string, steps: number, least: number): void {
   if (Number.isInteger(steps) && steps >= least && steps <= STEPS_MOST) return;
   throw new ArgumentError(`${NAME}: ${option} must be a whole number from ${least} to ${STEPS_MOST}, not ${String(steps)}`);
-}
-
-function outerOfRun(outer: OuterRule) {
-  switch (outer.name) {
-    case 'average':
-      return { outerOptimizer: 'sgd' as const };
-    case 'nesterov':
-      return { outerOptimizer: 'nesterov' as const, outerLearningRate: outer.learningRate, outerMomentum: outer.momentum };
-    case 'elastic':
-      return { outerOptimizer: 'elastic' as const, movingRate: outer.movingRate };
-  }
 }
 
 function outerOf(options: LocalUpdateOptions, replicas: number): OuterRule {

@@ -8,7 +8,6 @@ import {
   replicasOf,
   TfConfigResolver,
   TOPOLOGIES,
-  type ClusterResolver,
   type MemberAddress,
   type Timing,
   type Topology,
@@ -17,31 +16,12 @@ import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { GroupThread, type ModelCommunication } from './members/group-link.js';
 import { resolverOf } from './resolved-by.js';
+import { asRun, type RunStrategy } from './run-options.js';
 import { secretOf } from './secret.js';
-import { Strategy, type RunStrategy } from './strategy.js';
-import { countsOf, LONGEST_MS, THREADS_MAX, type ThreadStrategyOptions } from './thread-strategies.js';
+import { Strategy } from './strategy.js';
+import type { MultiWorkerOptions, ThreadStrategyOptions } from './strategy-options.js';
+import { countsOf, LONGEST_MS, THREADS_MAX } from './thread-strategies.js';
 import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exchange.js';
-
-export interface MultiWorkerOptions extends ThreadStrategyOptions {
-  /** Says who takes part, and which of them this process is; from the environment variable TF_CONFIG by default. */
-  readonly cluster?: ClusterResolver;
-  /** What all processes know, and nobody else: who shows it may join. From the environment variable PACELINE_CLUSTER_SECRET by default. */
-  readonly secret?: string;
-  /** Copies of the model over all processes, the same number in each; as many as all processes have threads by default. */
-  readonly replicas?: number;
-  /** All processes have to join within so long, in milliseconds; 300,000 by default. */
-  readonly joinDeadlineMs?: number;
-  /** How members reach each other: `auto` takes a Unix socket where both are on one host, else TCP. */
-  readonly transport?: 'auto' | 'tcp' | 'unix';
-  /** Address of the interface where this process listens; that of the cluster by default, `0.0.0.0` for all. */
-  readonly listenHost?: string;
-  /** Which way gradients take: `direct` by default; `auto` measures when all have joined. */
-  readonly communication?: Topology | 'auto';
-  /** Names of the hosts of all members, in their order; equal where the host is. By default the hosts of their addresses. */
-  readonly hosts?: readonly string[];
-  /** `sharded`: each process keeps the state of the optimizer for its part of the parameters, and updates that. `replicated` by default. */
-  readonly optimizerSharding?: 'replicated' | 'sharded';
-}
 
 const JOIN_DEADLINE_MS = 300_000;
 const TRANSPORTS = ['auto', 'tcp', 'unix'] as const;
@@ -60,7 +40,6 @@ export class MultiWorkerMirroredStrategy extends Strategy {
   /** Type and index of this process's task. */
   readonly task: { readonly type: string; readonly index: number };
   private readonly processes: number;
-  private readonly threads: number | undefined;
   private readonly group: GroupThread | undefined;
   private readonly asked: Pick<Communication, 'requested' | 'optimizerSharding'>;
 
@@ -72,7 +51,6 @@ export class MultiWorkerMirroredStrategy extends Strategy {
     const { exchange, task, processes, ...asked } = planned(options);
     super(new ThreadExchange(exchange), options);
     this.processes = processes;
-    this.threads = options.threads;
     this.task = task;
     this.group = exchange.group;
     this.asked = asked;
@@ -80,11 +58,8 @@ export class MultiWorkerMirroredStrategy extends Strategy {
 
   /** As many workers as there are processes here, with the threads that were given. */
   override toRun(): RunStrategy {
-    const { processes: workers, threads } = this;
-    return {
-      strategy: { kind: 'multi-worker-mirrored', workers, ...(threads === undefined ? {} : { threads }) },
-      replicas: this.numReplicasInSync,
-    };
+    const strategy = { kind: 'multi-worker-mirrored', workers: this.processes } as const;
+    return asRun(NAME, this.options, { strategy, replicas: this.numReplicasInSync });
   }
 
   /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */

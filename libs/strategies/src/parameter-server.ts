@@ -12,28 +12,14 @@ import {
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { resolverOf } from './resolved-by.js';
+import { asRun, type RunStrategy } from './run-options.js';
 import { secretOf } from './secret.js';
 import type { About } from './servers/messages.js';
 import { ServerExchange } from './servers/server-exchange.js';
 import { ServerLink } from './servers/server-link.js';
-import { type RunStrategy, Strategy, type StrategyOptions } from './strategy.js';
+import { Strategy } from './strategy.js';
+import type { HybridOptions, ParameterServerOptions } from './strategy-options.js';
 import { LONGEST_MS, THREADS_MAX } from './thread-strategies.js';
-
-export interface ParameterServerOptions extends StrategyOptions {
-  /** What all processes know, and nobody else: who shows it may join. From the environment variable PACELINE_CLUSTER_SECRET by default. */
-  readonly secret?: string;
-  /** A step without progress for so long is given up, in milliseconds; 60,000 by default. */
-  readonly deadlineMs?: number;
-  /** All servers have to be reached within so long, in milliseconds; 300,000 by default. */
-  readonly joinDeadlineMs?: number;
-  /** How processes reach each other: `auto` takes a Unix socket where both are on one host, else TCP. */
-  readonly transport?: 'auto' | 'tcp' | 'unix';
-}
-
-export interface HybridOptions extends ParameterServerOptions {
-  /** Replicas of each worker, each in a compute thread: their gradients are added up before they leave. 2 by default. */
-  readonly replicasPerWorker?: number;
-}
 
 /** A process that serves, as it is now. */
 export interface ServerState extends About {
@@ -82,7 +68,8 @@ export abstract class ServedStrategy extends Strategy {
 
   /** As many servers as the cluster has. */
   override toRun(): RunStrategy {
-    return { strategy: { kind: 'parameter-server', servers: this.serverCount }, replicas: this.numReplicasInSync };
+    const strategy = { kind: 'parameter-server', servers: this.serverCount } as const;
+    return asRun('ParameterServerStrategy', this.options, { strategy, replicas: this.numReplicasInSync });
   }
 
   override async dispose(): Promise<void> {
@@ -132,7 +119,8 @@ export class HybridStrategy extends ServedStrategy {
   /** As many servers as the cluster has, and a compute thread for each replica of a worker. */
   override toRun(): RunStrategy {
     const { serverCount: servers, numReplicasInSync: replicas, replicasPerWorker: threads } = this;
-    return { strategy: replicas === 1 ? { kind: 'parameter-server', servers } : { kind: 'hybrid', servers, threads }, replicas };
+    const strategy = replicas === 1 ? ({ kind: 'parameter-server', servers } as const) : ({ kind: 'hybrid', servers, threads } as const);
+    return asRun('HybridStrategy', this.options, { strategy, replicas });
   }
 }
 

@@ -2,7 +2,6 @@
  * What all strategies share. A strategy owns what computes, behind `Exchange`, and distributes models that a person builds and compiles with tf.js:
  * those that are compiled while `scope` runs, those that its function returns, and those that are given to `distribute`.
  */
-import type { RunSpecInput } from '@paceline/spec';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { ArgumentError, disposed, ForeignModelError, ScopeError, UnsupportedError } from './errors.js';
 import type { Exchange } from './exchange.js';
@@ -19,17 +18,8 @@ import {
 } from './replicas/distributed-dataset.js';
 import { encode, hasPerReplica, inCommon, joined, PerReplica, type Encoded, type ReduceOp } from './replicas/per-replica.js';
 import { functionOf, type ReplicaFunction } from './replicas/replica-function.js';
-
-export interface StrategyOptions {
-  /** Seeds dropout and noise; 0 by default. */
-  readonly seed?: number;
-}
-
-/** The strategy of a run, and its replicas. */
-export interface RunStrategy {
-  readonly strategy: NonNullable<RunSpecInput['strategy']>;
-  readonly replicas: number;
-}
+import type { RunStrategy } from './run-options.js';
+import type { StrategyOptions } from './strategy-options.js';
 
 /** Which strategy distributes a model. */
 const owners = new WeakMap<object, Strategy>();
@@ -48,7 +38,8 @@ export abstract class Strategy {
 
   protected constructor(
     private readonly exchange: Exchange,
-    private readonly options: StrategyOptions,
+    /** As they were given. */
+    protected readonly options: StrategyOptions,
   ) {}
 
   /** Replicas that share each batch. */
@@ -174,7 +165,10 @@ export abstract class Strategy {
     return isModel(model) ? this.models.get(model) : undefined;
   }
 
-  /** What this strategy is as a run of the service: `client.train` asks for it. @throws UnsupportedError for one that the service does not have */
+  /**
+   * What this strategy is as a run of the service: `client.train` asks for it.
+   * @throws UnsupportedError for one that the service does not have, and naming the options that were given and that the service cannot do
+   */
   toRun(): RunStrategy {
     throw new UnsupportedError(
       this.constructor.name,

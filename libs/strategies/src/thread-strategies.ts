@@ -2,20 +2,10 @@
 import { availableParallelism } from 'node:os';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError } from './errors.js';
-import { Strategy, type RunStrategy, type StrategyOptions } from './strategy.js';
+import { asRun, type RunStrategy } from './run-options.js';
+import { Strategy } from './strategy.js';
+import type { OneDeviceOptions, ThreadStrategyOptions } from './strategy-options.js';
 import { ThreadExchange } from './threads/thread-exchange.js';
-
-export interface OneDeviceOptions extends StrategyOptions {
-  /** A step without progress for so long is given up, in milliseconds; 60,000 by default. */
-  readonly deadlineMs?: number;
-}
-
-export interface ThreadStrategyOptions extends OneDeviceOptions {
-  /** Compute threads; one per core by default, and at most one per replica. */
-  readonly threads?: number;
-  /** Copies of the model that share each batch; as many as threads by default. With the same number the results have the same bits, however many threads compute them. */
-  readonly replicas?: number;
-}
 
 export interface Counts {
   readonly threads: number;
@@ -36,46 +26,38 @@ export class OneDeviceStrategy extends Strategy {
 
   /** One replica, on one worker. */
   override toRun(): RunStrategy {
-    return { strategy: { kind: 'one-device' }, replicas: 1 };
+    return asRun('OneDeviceStrategy', this.options, { strategy: { kind: 'one-device' }, replicas: 1 });
   }
 }
 
 /** Every thread keeps a copy of the parameters; gradients are summed and applied by all threads together, each its range of chunks. */
 export class MirroredStrategy extends Strategy {
-  private readonly threads: number | undefined;
-
   constructor(options: ThreadStrategyOptions = {}) {
     const counts = countsOf(options, 'MirroredStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
     super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true }), options);
-    this.threads = options.threads;
   }
 
   /** One worker that holds the parameters itself. */
   override toRun(): RunStrategy {
-    return onOneWorker(this.numReplicasInSync, this.threads);
+    return asRun('MirroredStrategy', this.options, onOneWorker(this.numReplicasInSync));
   }
 }
 
 /** The parameters have one place, where one thread sums and applies the gradients; every thread loads them from there for each step. */
 export class CentralStorageStrategy extends Strategy {
-  private readonly threads: number | undefined;
-
   constructor(options: ThreadStrategyOptions = {}) {
     const counts = countsOf(options, 'CentralStorageStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
     super(new ThreadExchange({ ...counts, updaters: 1, loadsEarly: false }), options);
-    this.threads = options.threads;
   }
 
   /** The worker of a run of kind mirrored updates the parameters in one place, from which all of its threads load them. */
   override toRun(): RunStrategy {
-    return onOneWorker(this.numReplicasInSync, this.threads);
+    return asRun('CentralStorageStrategy', this.options, onOneWorker(this.numReplicasInSync));
   }
 }
 
 /** Where the number of threads was not given it is that of the cores, there as here. */
-function onOneWorker(replicas: number, threads: number | undefined): RunStrategy {
-  return { strategy: { kind: 'mirrored', ...(threads === undefined ? {} : { threads }) }, replicas };
-}
+const onOneWorker = (replicas: number): RunStrategy => ({ strategy: { kind: 'mirrored' }, replicas });
 
 export function countsOf(
   options: ThreadStrategyOptions,

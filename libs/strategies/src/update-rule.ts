@@ -14,6 +14,9 @@ export type UpdateRule =
       readonly centered: boolean;
     };
 
+/** Steps between two averages, where the program says none. */
+export const LOCAL_STEPS = 8;
+
 /** What an average of replicas that train alone does to the common parameters. */
 export type OuterRule =
   | { readonly name: 'average' }

@@ -4,6 +4,7 @@ import { createClient } from '../client.js';
 import { readModel } from './read-model.js';
 import { tensorFile, tensorsOf } from './tensor-file.js';
 import { namedWeights, type ModelLike } from './tf-shapes.js';
+import { train, type TrainingApi } from './train.js';
 
 class Adam {
   static readonly className = 'Adam';
@@ -87,6 +88,19 @@ describe('refused, with what to do', () => {
     await expect(refused).rejects.toMatchObject({ code });
     await expect(refused).rejects.toThrow(message);
   });
+});
+
+it('all that a strategy of the library says of the run is in the spec; options of the call come before it', async () => {
+  const specs: unknown[] = [];
+  const client = {
+    models: { upload: () => Promise.resolve({ sha256: 'a'.repeat(64) }) },
+    createRun: (spec: unknown) => Promise.resolve({ id: String(specs.push(spec)) }),
+  } as unknown as TrainingApi;
+  const said = { strategy: { kind: 'mirrored', threads: 2 }, replicas: 4, seed: 7, stepDeadlineMs: 5000 } as const;
+  const strategy = { toRun: () => said };
+  await train(client, modelOf(), 'flowers', strategy);
+  await train(client, modelOf(), 'flowers', strategy, { replicas: 3, spec: { seed: 8 } });
+  expect(specs).toEqual([expect.objectContaining(said), expect.objectContaining({ ...said, replicas: 3, seed: 8 })]);
 });
 
 it('tensors come out of a file as they went in, and weights have the paths of the run', () => {

@@ -12,9 +12,17 @@ import { TrainError } from './train-error.js';
 
 type StrategyInput = NonNullable<RunSpecInput['strategy']>;
 
+/** The strategy of a run, and what else of its spec comes with it. */
+interface Distribution {
+  readonly strategy: StrategyInput;
+  readonly replicas?: number;
+  readonly seed?: number;
+  readonly stepDeadlineMs?: number;
+}
+
 /** A strategy of the library says what it is as a run. */
 export interface StrategyObject {
-  toRun(): { readonly strategy: StrategyInput; readonly replicas: number };
+  toRun(): Distribution & { readonly replicas: number };
 }
 
 /** Tensors or arrays of this program; or a dataset by its name, and which columns of it are what. */
@@ -129,8 +137,8 @@ export async function train(
     name: name ?? model.name,
     length: { epochs },
     globalBatch: batchSize,
-    strategy: distribution.strategy,
-    ...((replicas ?? distribution.replicas) === undefined ? {} : { replicas: replicas ?? distribution.replicas }),
+    ...distribution,
+    ...(replicas === undefined ? {} : { replicas }),
     ...(shuffle === undefined ? {} : { shuffle }),
   } as RunSpecInput;
   const own = (
@@ -140,7 +148,7 @@ export async function train(
   return new Training(client, model, run.id, signal);
 }
 
-function distributionOf(strategy: StrategyInput | StrategyObject): { readonly strategy: StrategyInput; readonly replicas?: number } {
+function distributionOf(strategy: StrategyInput | StrategyObject): Distribution {
   const given = strategy as Partial<StrategyObject> & { readonly kind?: unknown };
   if (typeof given?.toRun === 'function') return given.toRun();
   if (typeof given?.kind === 'string') return { strategy: strategy as StrategyInput };

@@ -1,0 +1,214 @@
+/**
+ * What becomes of the options of a strategy in a run of the service: one row for each option, so that none is dropped without a word. The tables have
+ * the types of the option interfaces: an option without a row does not compile. docs/library.md has the same tables for people.
+ */
+import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
+import { UnsupportedError } from './errors.js';
+import type {
+  HybridOptions,
+  LocalUpdateOptions,
+  MultiWorkerOptions,
+  OneDeviceOptions,
+  ParameterServerOptions,
+  ThreadStrategyOptions,
+} from './strategy-options.js';
+import { LOCAL_STEPS } from './update-rule.js';
+
+type StrategyInput = NonNullable<RunSpecInput['strategy']>;
+type KeyOf<T> = T extends unknown ? keyof T & string : never;
+
+/** The strategy of a run, its replicas, and what else of the run spec a strategy of the library says. */
+export interface RunStrategy {
+  readonly strategy: StrategyInput;
+  readonly replicas: number;
+  readonly seed?: number;
+  readonly stepDeadlineMs?: number;
+}
+
+/** Where an option goes: a key of the run spec. */
+export type RunKey = Exclude<keyof RunStrategy, 'strategy'> | `strategy.${KeyOf<StrategyInput>}`;
+
+/**
+ * One option. `carried`: its value, or what `value` makes of it, is written to a key of the run spec. `counted`: the strategy itself says the key, as the
+ * option alone does not say the value. `refused`: the service cannot do it; `why` says the reason and what to do, and undefined for a value that asks for
+ * nothing else than the service does.
+ */
+export type RunOption<V = unknown, O = unknown> =
+  | {
+      readonly kind: 'carried';
+      readonly to: RunKey;
+      readonly value?: (value: V, options: O) => unknown;
+      readonly why?: (value: V, options: O) => string | undefined;
+    }
+  | { readonly kind: 'counted'; readonly to: RunKey }
+  | { readonly kind: 'refused'; readonly why: (value: V, options: O) => string | undefined };
+
+/** A row for every option of an interface. */
+export type RunOptions<O> = { readonly [K in keyof O]-?: RunOption<NonNullable<O[K]>, O> };
+
+const ONE_DEVICE: RunOptions<OneDeviceOptions> = {
+  seed: { kind: 'carried', to: 'seed' },
+  deadlineMs: { kind: 'carried', to: 'stepDeadlineMs' },
+};
+
+const THREADS: RunOptions<ThreadStrategyOptions> = {
+  ...ONE_DEVICE,
+  threads: { kind: 'carried', to: 'strategy.threads' },
+  replicas: { kind: 'counted', to: 'replicas' },
+};
+
+const SECRET: RunOption = {
+  kind: 'refused',
+  why: () => 'workers and servers of a run have access tokens of the control plane, and no secret in common: leave secret out',
+};
+const JOIN_DEADLINE: RunOption = {
+  kind: 'refused',
+  why: () =>
+    'a run waits for its workers until they come, and says what it waits for: leave joinDeadlineMs out, and cancel a run that waits too long',
+};
+const TRANSPORT: RunOption<'auto' | 'tcp' | 'unix'> = {
+  kind: 'refused',
+  why: (transport) =>
+    transport === 'auto'
+      ? undefined
+      : 'PACELINE_TRANSPORT of the workers and servers says how they reach each other, for all runs: leave transport out',
+};
+
+const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions | 'optimizerSharding'>> = {
+  cluster: { kind: 'counted', to: 'strategy.workers' },
+  secret: SECRET,
+  joinDeadlineMs: JOIN_DEADLINE,
+  transport: TRANSPORT,
+  listenHost: {
+    kind: 'refused',
+    why: () => 'PACELINE_DATA_BIND and PACELINE_DATA_HOST of the workers and servers say where they listen: leave listenHost out',
+  },
+  communication: {
+    kind: 'refused',
+    why: (communication) =>
+      communication === 'direct' || communication === 'auto'
+        ? undefined
+        : 'the service has direct exchange only, whose bits do not depend on the number of workers, and which standbys, checkpoints and codecs go with: leave communication out, or train with the library over several processes',
+  },
+  hosts: {
+    kind: 'refused',
+    why: () =>
+      'the service has direct exchange only, which takes the same way whatever the hosts are: leave hosts out, or train with the library over several processes',
+  },
+};
+
+const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
+  ...THREADS,
+  ...MEMBERS,
+  optimizerSharding: {
+    kind: 'refused',
+    why: (sharding) =>
+      sharding === 'sharded'
+        ? undefined
+        : 'each worker of a run keeps the state of the optimizer for its shard alone: leave optimizerSharding out, or set it to sharded',
+  },
+};
+
+const OUTER = { average: 'sgd', nesterov: 'nesterov', elastic: 'elastic' } as const;
+
+const LOCAL_UPDATE: RunOptions<LocalUpdateOptions> = {
+  ...ONE_DEVICE,
+  ...MEMBERS,
+  replicas: THREADS.replicas,
+  threads: {
+    kind: 'refused',
+    why: (threads) =>
+      threads === 1
+        ? undefined
+        : 'a worker of local-update computes in one compute thread, and replicas are shared out among workers: leave threads out, or set it to 1',
+  },
+  localSteps: { kind: 'counted', to: 'strategy.localSteps' },
+  syncSteps: { kind: 'carried', to: 'strategy.syncSteps', value: (steps) => (steps > 0 ? steps : undefined) },
+  outer: { kind: 'carried', to: 'strategy.outerOptimizer', value: (outer) => OUTER[outer] },
+  fragments: {
+    kind: 'carried',
+    to: 'strategy.fragments',
+    value: (fragments) => (fragments > 1 ? fragments : undefined),
+    why: (fragments, { localSteps = LOCAL_STEPS }) =>
+      localSteps % fragments === 0
+        ? undefined
+        : `each round of a run exchanges a fragment after as many local steps, and ${localSteps} cannot be divided so: set localSteps to a multiple of fragments`,
+  },
+  delay: {
+    kind: 'refused',
+    why: (delay) =>
+      delay === 0
+        ? undefined
+        : 'a round of a run waits for what it exchanges: leave delay out, or train with the library over several processes',
+  },
+  mixing: {
+    kind: 'refused',
+    why: () => 'a replica of a run takes what is common when its exchange is over: leave mixing out, with delay',
+  },
+  outerLearningRate: { kind: 'carried', to: 'strategy.outerLearningRate' },
+  outerMomentum: { kind: 'carried', to: 'strategy.outerMomentum' },
+  movingRate: { kind: 'carried', to: 'strategy.movingRate' },
+};
+
+const PARAMETER_SERVER: RunOptions<ParameterServerOptions> = {
+  ...ONE_DEVICE,
+  secret: SECRET,
+  joinDeadlineMs: JOIN_DEADLINE,
+  transport: TRANSPORT,
+};
+
+const HYBRID: RunOptions<HybridOptions> = {
+  ...PARAMETER_SERVER,
+  replicasPerWorker: { kind: 'counted', to: 'strategy.threads' },
+};
+
+/** The tables, by the name of the strategy. */
+export const RUN_OPTIONS = {
+  OneDeviceStrategy: ONE_DEVICE,
+  MirroredStrategy: THREADS,
+  CentralStorageStrategy: THREADS,
+  MultiWorkerMirroredStrategy: MULTI_WORKER,
+  LocalUpdateStrategy: LOCAL_UPDATE,
+  ParameterServerStrategy: PARAMETER_SERVER,
+  HybridStrategy: HYBRID,
+} as const;
+
+/** A row where it does not matter of which option it is. */
+type AnyRow = RunOption<unknown, object>;
+
+/**
+ * A strategy as a run: what the strategy says itself, and the options that were given, by the table of its name.
+ * @throws UnsupportedError naming each option whose value the service cannot take, with what to do
+ */
+export function asRun(name: keyof typeof RUN_OPTIONS, options: object, own: RunStrategy): RunStrategy {
+  const rows = RUN_OPTIONS[name] as Readonly<Record<string, AnyRow>>;
+  const given = Object.entries(options).filter(([, value]) => value !== undefined) as [string, unknown][];
+  const refused = new Map<string, string>();
+  const [run, strategy] = [{ ...own } as Record<string, unknown>, { ...own.strategy } as Record<string, unknown>];
+  for (const [option, value] of given) {
+    const row = rows[option]!;
+    const why = row.kind === 'counted' ? undefined : row.why?.(value, options);
+    if (why !== undefined) refused.set(option, why);
+    if (row.kind !== 'carried') continue;
+    const carried = row.value ? row.value(value, options) : value;
+    if (carried === undefined) continue;
+    if (row.to.startsWith('strategy.')) strategy[row.to.slice('strategy.'.length)] = carried;
+    else run[row.to] = carried;
+  }
+  run['strategy'] = strategy;
+  for (const { path, message } of issuesOf(run)) {
+    const option = given.find(([key]) => pathOf(rows[key]!) === path)?.[0];
+    if (option !== undefined && !refused.has(option)) refused.set(option, `${path} of a run ${message}`);
+  }
+  if (refused.size === 0) return run as unknown as RunStrategy;
+  const reasons = [...refused].map(([option, why]) => `${option}: ${why}`);
+  throw new UnsupportedError(`${name} with ${[...refused.keys()].join(', ')}, as a run of the service`, reasons.join('. '));
+}
+
+const pathOf = (row: AnyRow): string | undefined => (row.kind === 'refused' ? undefined : row.to);
+
+/** What the run spec says of these fields: an option may have a wider range than its key. */
+function issuesOf(run: Readonly<Record<string, unknown>>): readonly { readonly path: string; readonly message: string }[] {
+  const parsed = parseRunSpec({ ...run, globalBatch: run['replicas'] }); // the batch is that of the training
+  return parsed.ok ? [] : parsed.issues;
+}
