@@ -1,5 +1,5 @@
 /** Engines of simulated workers: each replica takes its time, and what is computed is a few float32. This one is that of mode sync. */
-import { chunksOf, type GradientNode, type Rows, type WorkItem } from '@paceline/exchange';
+import { chunksOf, type GradientNode, type ReplicaResidual, type Rows, type WorkItem } from '@paceline/exchange';
 import type { ResidualLoss } from '@paceline/codecs';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import { LocalUpdates, maximalNodes, split } from '@paceline/learning';
@@ -152,6 +152,21 @@ export class TinyCompute extends SimCompute {
           this.next();
         });
       });
+  }
+
+  /** In its turn, as the thread reads it between two steps. */
+  readResiduals(round: number, replicas: readonly number[]): void {
+    this.enqueue(() => {
+      this.events.residuals?.(round, this.work.residuals(round, replicas));
+      this.next();
+    });
+  }
+
+  takeResidual(round: number, residual: ReplicaResidual): void {
+    this.enqueue(() => {
+      this.work.takeResidual(round, residual);
+      this.next();
+    });
   }
 
   override committed(round: number): void {

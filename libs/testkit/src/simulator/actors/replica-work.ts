@@ -3,7 +3,7 @@
  * and the local steps with their slots. It ends with its seat, and all of that with it.
  */
 import { GradientEncoder, codecOf, type ResidualLoss } from '@paceline/codecs';
-import type { GradientNode } from '@paceline/exchange';
+import type { GradientNode, ReplicaResidual } from '@paceline/exchange';
 import type { LocalUpdates } from '@paceline/learning';
 import { isEncoded } from '@paceline/spec';
 import { localGradient, localUpdatesOf } from '../run/replica-gradient.js';
@@ -24,6 +24,7 @@ export interface ReplicaWorkOptions {
           sent: readonly Uint8Array[],
           codecs: Uint8Array,
         ): void;
+        taken(worker: object, round: number, residual: ReplicaResidual): void;
       }
     | undefined;
   /** Puts mistakes in. */
@@ -82,6 +83,22 @@ export class ReplicaWork {
       chunk: ({ index }) => ({ codec: codecs[index]!, bytes: bytes[index]! }),
       release: () => bytes.forEach((chunk) => chunk.fill(RELEASED)),
     };
+  }
+
+  /** What a round has left of these replicas, as far as it is here. */
+  residuals(round: number, replicas: readonly number[]): ReplicaResidual[] {
+    const { encoder } = this;
+    if (!encoder || encoder.residualFloats === 0) return [];
+    return replicas.flatMap((replica) => {
+      const values = new Float32Array(encoder.residualFloats);
+      return encoder.readResidual(round, replica, values) ? [{ replica, values }] : [];
+    });
+  }
+
+  /** From the checkpoint that the attempt began with. */
+  takeResidual(round: number, residual: ReplicaResidual): void {
+    this.encoder?.takeResidual(round, residual.replica, residual.values);
+    this.options.kept?.taken(this, round, residual);
   }
 
   private createEncoder(): GradientEncoder | undefined {

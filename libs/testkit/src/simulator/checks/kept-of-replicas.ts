@@ -4,12 +4,13 @@
  *
  *   - what a worker sends is its gradient and what it left out in the round before, once, in a plain loop (`encoded`)
  *   - what a shard adds up is what a worker of this attempt has computed for that round and replica (`gathered`)
+ *   - what a worker takes from a checkpoint is what that round has left of the replica at a worker (`taken`)
  *   - what it applies is the sum of that, and from there on all that follows is compared with it (`Reference.choose`)
  *
  * A replica that begins a round with nothing, though rounds of the attempt were before it, has lost what was kept: that is counted.
  */
 import { codecKey, codecOf, type Codec, type ResidualLoss } from '@paceline/codecs';
-import { Shard, type Region } from '@paceline/exchange';
+import { Shard, type Region, type ReplicaResidual } from '@paceline/exchange';
 import { split } from '@paceline/learning';
 import type { FrameHeader } from '@paceline/protocol';
 import { keepsRest } from '@paceline/spec';
@@ -104,6 +105,29 @@ export class KeptOfReplicas {
     }
     this.leftBy(computed.worker).set(`${round}/${replica}`, after);
     this.computed({ attempt, round, lo: replica, hi: replica + 1 }, decoded);
+  }
+
+  /** A worker goes on from what a checkpoint has of a replica. */
+  taken(worker: object, round: number, { replica, values }: ReplicaResidual): void {
+    const key = `${round}/${replica}`;
+    const left = [...this.left.values()].map((of) => of.get(key)).find((of) => of !== undefined && isSame(this.flat(of), values));
+    const what = `replica ${replica}: what a checkpoint has of it after round ${round} is not what that round has left`;
+    this.cluster.checks.expect(left !== undefined, 'I2', () => what);
+    if (left) this.leftBy(worker).set(key, left);
+    this.cluster.network.count('residual from a checkpoint');
+  }
+
+  /** In the order in which it is kept. */
+  private flat({ rest, velocity, warm }: Left): Float32Array {
+    const { layout, spec } = this.cluster.run;
+    const parts = layout.chunks
+      .filter(({ section }) => section === 'trainable')
+      .flatMap(({ index, offset, length }) => [
+        rest.subarray(offset, offset + length),
+        spec.codec!.kind === 'dgc' ? velocity.subarray(offset, offset + length) : [],
+        warm.get(index) ?? [],
+      ]);
+    return Float32Array.from(parts.flatMap((part) => [...part]));
   }
 
   /** A worker has computed the sum of some replicas. */

@@ -16,6 +16,7 @@ interface OpenEncoder {
     gradient: number,
     squares: number,
   ): { readonly before: { readonly rest: number } | undefined };
+  readResidual(round: number, replica: number, into: Float32Array): boolean;
   warmAt(
     place: number,
     residual: { readonly round: number } | undefined,
@@ -70,6 +71,21 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
           if (residual.before) arena.kernels.add(gradient, residual.before.rest, trainable);
           return residual;
         };
+      },
+    },
+  },
+  {
+    name: 'a checkpoint has an older residual',
+    mistake: 'a checkpoint is given what the round before it has left of a replica',
+    shownBy: ['I2'],
+    withinSeeds: 20,
+    kinds: ['kill a server', 'kill a worker'],
+    shape: { ...plain, codec: top, rounds: 9, checkpointEveryRounds: 2 },
+    plant: {
+      encoder(encoder) {
+        const machine = encoder as unknown as OpenEncoder;
+        const readResidual = machine.readResidual.bind(encoder);
+        machine.readResidual = (round, replica, into) => readResidual(round - 1, replica, into);
       },
     },
   },
