@@ -69,9 +69,9 @@ const lastLine = ({ status, output, errors }: Ended): Record<string, unknown> =>
 };
 const results = async (running: readonly Running[]) => (await Promise.all(running.map(({ ended }) => ended))).map(lastLine);
 
-it('2 and 3 processes end with the History and the bits of one with MirroredStrategy, and 4 in `npm run soak`', async () => {
+it('3 processes end with the History and the bits of one with MirroredStrategy, and 2 and 4 in `npm run soak`', async () => {
   const alone = await results([programs.start(TRAIN)]);
-  for (const processes of process.env['PACELINE_SOAK'] === '1' ? [2, 3, 4] : [2, 3])
+  for (const processes of process.env['PACELINE_SOAK'] === '1' ? [2, 3, 4] : [3])
     for (const result of await results(await started(TRAIN, processes))) expect(result, `${processes} processes`).toEqual(alone[0]);
 });
 
