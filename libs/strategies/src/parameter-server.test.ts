@@ -3,69 +3,15 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { ParameterServerStrategy } from './parameter-server.js';
-import { freeCluster, Programs, type Ended, type Running } from './programs.fixture.js';
+import type { Ended, Programs, Running } from './programs.fixture.js';
+import { BUILD, ServedCluster, WORKERS } from './served-cluster.fixture.js';
 
-const SECRET = { PACELINE_CLUSTER_SECRET: 'a secret of these tests' };
-const SERVE = `
-import { Server } from './node_modules/paceline/dist/servers/server.js';
-const server = await Server.start();
-console.log('serves', server.task.type, server.task.index);
-process.once('SIGTERM', () => void server.close());
-await server.join();
-`;
-/** Has dropout, the state of batch normalisation, an optimizer with slots, metrics, a last batch that is smaller, and initial weights by chance. */
-const BUILD = `
-import { createHash } from 'node:crypto';
-import * as tf from '@tensorflow/tfjs';
-import { ClusterCoordinator, HybridStrategy, MirroredStrategy, ParameterServerStrategy, TfConfigResolver } from 'paceline';
-const examples = 150;
-const xs = tf.tensor2d(Float32Array.from({ length: examples * 8 }, (_, i) => Math.sin(i * 1.7)), [examples, 8]);
-const ys = tf.tensor2d(Float32Array.from({ length: examples }, (_, i) => i % 3), [examples, 1]);
-const seeded = (seed) => tf.initializers.glorotUniform({ seed });
-const build = (optimizer = tf.train.adam(0.01)) => {
-  const net = tf.sequential({
-    layers: [
-      tf.layers.dense({ units: 16, activation: 'relu', inputShape: [8], kernelInitializer: seeded(1) }),
-      tf.layers.batchNormalization(),
-      tf.layers.dropout({ rate: 0.2, name: 'drop' }),
-      tf.layers.dense({ units: 3, activation: 'softmax', kernelInitializer: seeded(2) }),
-    ],
-  });
-  net.compile({ optimizer, loss: 'sparseCategoricalCrossentropy', metrics: ['accuracy'] });
-  return net;
-};
-const fit = (model, more = {}) => model.fit(xs, ys, { epochs: 2, batchSize: 40, verbose: 0, validationSplit: 0.1, shuffle: false, ...more });
-const digest = async (model) => {
-  const hash = createHash('sha256');
-  for (const weight of [...model.getWeights(), ...await model.optimizer.getWeights()]) hash.update(Buffer.from((weight.tensor ?? weight).dataSync().buffer));
-  return hash.digest('hex');
-};
-const say = (value) => console.log(JSON.stringify(value));
-const told = (error) => say({ code: error.code, name: error.constructor.name, message: error.message, members: error.members, replica: error.replica, step: error.step });
-`;
-
-const WORKERS = 2;
+let cluster: ServedCluster;
 let programs: Programs;
-let cluster: Record<string, string[]>;
-const serving = new Map<string, Running>();
+beforeAll(async () => void ({ programs } = cluster = await ServedCluster.start()));
+afterAll(() => cluster.dispose());
 
-const configOf = (type: string, index: number, of = cluster): string => JSON.stringify({ cluster: of, task: { type, index } });
-const serve = (type: string, index: number): Running => {
-  const running = programs.start(SERVE, { ...SECRET, TF_CONFIG: configOf(type, index) });
-  serving.set(`${type} ${index}`, running);
-  return running;
-};
-
-beforeAll(async () => {
-  programs = new Programs();
-  cluster = await freeCluster({ chief: 1, worker: WORKERS, ps: 2 });
-  const all = [0, 1].map((i) => serve('ps', i)).concat(Array.from({ length: WORKERS }, (_, i) => serve('worker', i)));
-  await Promise.all(all.map(({ said }) => said('serves')));
-});
-afterAll(() => programs.dispose());
-
-/** The first workers of the stack, which begin anew with every coordinator: a cluster of their own needs servers of their own. */
-const coordinate = (source: string): Running => programs.start(source, { ...SECRET, TF_CONFIG: configOf('chief', 0) });
+const coordinate = (source: string): Running => cluster.coordinate(source);
 const lastLine = ({ status, output, errors }: Ended): Record<string, unknown> => {
   expect(status, errors).toBe(0);
   return JSON.parse(output.trim().split('\n').at(-1)!) as Record<string, unknown>;
@@ -138,7 +84,7 @@ say({ hybridRun, plain: plain / ${WORKERS}, hybrid: await bytesOf(new HybridStra
 `),
   )) as Record<string, number>;
   expect(plain).toBe(2 * total!); // of a replica: its gradient, and the parameters
-  const strategy = { kind: 'hybrid', servers: cluster['ps']!.length, threads: 2 };
+  const strategy = { kind: 'hybrid', servers: cluster.tasks['ps']!.length, threads: 2 };
   expect(hybridRun).toEqual({ strategy, replicas: 2 * WORKERS });
   expect(hybrid).toBe(total); // half of that: two replicas of a worker share both
 });
@@ -153,7 +99,6 @@ const bad = tf.tensor2d(Float32Array.from({ length: 30 }, (_, i) => (i === 29 ? 
 await model.trainOnBatch(tf.slice(xs, 0, 30), bad).catch(told);
 say((await digest(model)) === before);
 const { history } = await fit(model);
-await strategy.run({ module: 'file:///x.mjs', name: 'x' }).catch(told);
 const next = new ParameterServerStrategy();
 const model2 = next.scope(() => build());
 await fit(model2).catch(told);
@@ -165,13 +110,12 @@ await fit(new ParameterServerStrategy(undefined, { secret: 'not the secret of th
 `;
   const { status, output, errors } = await coordinate(source).ended;
   expect(status, errors).toBe(0);
-  const [replica, isSame, run, second, isNext, secret] = output
+  const [replica, isSame, second, isNext, secret] = output
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line) as unknown);
   expect(replica).toMatchObject({ code: 'STRATEGY_REPLICA', replica: WORKERS - 1, step: 8 });
   expect(isSame).toBe(true);
-  expect(run).toMatchObject({ code: 'STRATEGY_UNSUPPORTED' });
   expect(second).toMatchObject({ code: 'STRATEGY_CLUSTER' });
   expect((second as { message: string }).message).toContain(
     'another strategy of this program coordinates these servers and workers: dispose()',
@@ -232,10 +176,10 @@ await strategy.dispose();
 `;
   const running = coordinate(source);
   await running.said('waits');
-  const victim = serving.get('worker 1')!;
+  const victim = cluster.processOf('worker', 1);
   victim.child.kill('SIGKILL');
   await victim.ended;
-  await serve('worker', 1).said('serves');
+  await cluster.serve('worker', 1).said('serves');
   const { status, output, errors } = await running.ended;
   expect(status, errors).toBe(0);
   const [trained, failed, , long, later] = output
@@ -290,13 +234,13 @@ await strategy.dispose();
   ] as const) {
     const running = coordinate(source);
     await running.said('trains');
-    const victim = serving.get(`${type} ${index}`)!;
+    const victim = cluster.processOf(type, index);
     victim.child.kill('SIGKILL');
     const { status, output, errors } = await running.ended;
     expect(status, errors).toBe(0);
     const lines = output.trim().split('\n').slice(-2);
     for (const line of lines) expect(JSON.parse(line)).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type, index }] });
     await victim.ended;
-    await serve(type, index).said('serves');
+    await cluster.serve(type, index).said('serves');
   }
 });

@@ -37,8 +37,8 @@ export abstract class ServedStrategy extends Strategy {
   private readonly ending: (() => void)[] = [];
 
   protected constructor(name: string, resolver: ClusterResolver, options: ParameterServerOptions, replicasPerWorker: number) {
-    const { link, replicas, servers } = linked(name, resolver, options, replicasPerWorker);
-    super(new ServerExchange(name, link, replicas), options);
+    const { link, shares, replicas, servers } = linked(name, resolver, options, replicasPerWorker);
+    super(new ServerExchange(link, shares), options);
     this.link = link;
     this.workers = replicas / replicasPerWorker;
     this.serverCount = servers;
@@ -152,7 +152,7 @@ function linked(name: string, resolver: ClusterResolver, options: ParameterServe
     deadlineMs: durationOf(name, 'deadlineMs', options.deadlineMs ?? 60_000),
     joinDeadlineMs: durationOf(name, 'joinDeadlineMs', options.joinDeadlineMs ?? 300_000),
   });
-  return { link, replicas, servers: roster.tasks.filter(({ task }) => task.type === 'ps').length };
+  return { link, shares, replicas, servers: roster.tasks.filter(({ task }) => task.type === 'ps').length };
 }
 
 function durationOf(name: string, option: string, value: number): number {

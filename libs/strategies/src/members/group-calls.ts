@@ -3,7 +3,7 @@
  * whether they go on, and adds their sums up (threads/meeting.ts). And it gives values of replicas to all processes, for `reduce` and `gather`.
  */
 import { AllReducePlan, replicasOf, Spread, type Called, type Failure, type Group } from '@paceline/collectives';
-import { DECIDED, DECISION, decisionsAt, ENDED, FAILED_POINT, GIVE_UP, GO_ON, pointInWords, UNEQUAL } from '../threads/meeting.js';
+import { decide, ENDED, FAILED_POINT, unequalPoints, type CommonPoint } from '../threads/meeting.js';
 import type { MeetingMemory, Met, Share } from '../threads/protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 
@@ -15,15 +15,13 @@ interface Place {
 
 export class GroupCalls {
   private readonly values: SharedArrayBuffer;
-  private readonly decisions: Int32Array;
   private meetings = 0;
 
   constructor(
     private readonly place: Place,
-    memory: MeetingMemory,
+    private readonly memory: MeetingMemory,
   ) {
     this.values = memory.values;
-    this.decisions = new Int32Array(memory.points, decisionsAt(place.share.to - place.share.from));
   }
 
   /**
@@ -43,21 +41,17 @@ export class GroupCalls {
 
   /** The replicas that wait go on, or end. What the main thread reads once they have ended has to be said before. */
   decide(goesOn: boolean): void {
-    this.decisions[DECISION] = goesOn ? GO_ON : GIVE_UP;
-    Atomics.add(this.decisions, DECIDED, 1);
-    Atomics.notify(this.decisions, DECIDED);
+    const { from, to } = this.place.share;
+    decide(this.memory, to - from, goesOn);
   }
 
-  /** Where the processes are at different points: the first one, and the first that differs. */
   private unequal({ values }: Called): Failure[] {
-    const points = values.map((value) => JSON.parse(Buffer.from(value).toString()) as [kind: number, length: number, form: number]);
-    const [first] = points as [[number, number, number]];
-    const other = points.findIndex((point) => String(point) !== String(first));
-    if (other < 0) return [];
+    const points = values.map((value) => JSON.parse(Buffer.from(value).toString()) as CommonPoint);
     const { members, share } = this.place;
-    const firstOf = (member: number): number => replicasOf(share.replicas, members, member).from;
-    const told = (member: number): string => `replica ${firstOf(member)} ${pointInWords(points[member]![0], points[member]![1])}`;
-    return [{ replica: firstOf(other), message: `${told(0)}, and ${told(other)}: ${UNEQUAL}` }];
+    return unequalPoints(
+      points,
+      points.map((_, member) => replicasOf(share.replicas, members, member).from),
+    );
   }
 
   private async add(group: Group, length: number, what: string): Promise<void> {

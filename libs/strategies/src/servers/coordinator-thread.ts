@@ -52,6 +52,8 @@ async function take(message: Exclude<ToCoordinator, { kind: 'end' }>): Promise<u
       return coordinator.step(message.numbers, message.rate, message.buffers);
     case 'predict':
       return coordinator.predict(message.numbers, message.rowsAtOnce, message.buffers);
+    case 'run':
+      return coordinator.run(message.fn, message.args);
     case 'about':
       return coordinator.about();
   }
@@ -60,6 +62,7 @@ async function take(message: Exclude<ToCoordinator, { kind: 'end' }>): Promise<u
 function faultOf(error: unknown): FromCoordinator {
   if (error instanceof MemberGone) return { kind: 'gone', places: error.places, message: error.message };
   if (error instanceof ClusterError) return { kind: 'cluster', message: error.message };
+  if (error instanceof TaskError && error.code === CODES.function) return { kind: 'function', message: error.message };
   if (error instanceof TaskError && error.code === CODES.unsupported) {
     const [what, reason] = JSON.parse(error.message) as [string, string];
     return { kind: 'unsupported', what, reason };

@@ -4,7 +4,9 @@ import { GONE, type Peer, type Range, rangeOf, type Received, TaskError, type Ta
 import { replicaRows } from '@paceline/learning';
 import type { ModelDescription } from '@paceline/spec';
 import type { TrainingPlan } from '../exchange.js';
+import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';
+import { runInReplicas, type RunEnds } from './replica-runs.js';
 import { CODES, bytesOf, textBytes, type About, type Standing, type StepFailure, type Stepped, type WorkerPlan } from './messages.js';
 
 export interface CoordinatorOptions {
@@ -149,6 +151,12 @@ export class Coordinator {
     );
   }
 
+  /** A function in all replicas, at the same time. @param args of the replicas of each worker, packed */
+  run(fn: NamedFunction, args: readonly Uint8Array[]): Promise<RunEnds> {
+    const { workers, shares } = this.options;
+    return runInReplicas((name, content) => this.all(workers, name, content), shares, fn, args);
+  }
+
   /**
    * A function in a worker, whatever else goes on.
    * @throws MemberGone when the worker, or its thread, has ended meanwhile; TaskError for what the function throws
@@ -277,7 +285,7 @@ export class Coordinator {
 }
 
 /** What starts engines. */
-const LONG: ReadonlySet<string> = new Set(['begin', 'describe', 'open']);
+const LONG: ReadonlySet<string> = new Set(['begin', 'describe', 'open', 'load']);
 const START_MS = 300_000;
 /** A worker that is dialled again is there, or it is tried later. */
 const REVIVE_MS = 1_000;

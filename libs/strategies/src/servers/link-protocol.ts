@@ -2,6 +2,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { MemberAddress, Range } from '@paceline/collectives';
 import type { TrainingPlan } from '../exchange.js';
+import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';
 import type { BatchNumbers, OpenServed } from './coordinator.js';
 
@@ -43,6 +44,7 @@ export type ToCoordinator =
   | { readonly kind: 'slots'; readonly model: number; readonly into: readonly SharedArrayBuffer[] }
   | { readonly kind: 'step'; readonly numbers: BatchNumbers; readonly rate: number; readonly buffers: BatchBuffers }
   | { readonly kind: 'predict'; readonly numbers: BatchNumbers; readonly rowsAtOnce: number; readonly buffers: BatchBuffers }
+  | { readonly kind: 'run'; readonly fn: NamedFunction; readonly args: readonly Uint8Array[] }
   | { readonly kind: 'about' }
   | { readonly kind: 'end' };
 
@@ -61,5 +63,6 @@ export type FromCoordinator =
   | { readonly kind: 'ok'; readonly value: unknown }
   | { readonly kind: 'gone'; readonly places: readonly number[]; readonly message: string }
   | { readonly kind: 'cluster'; readonly message: string }
+  | { readonly kind: 'function'; readonly message: string }
   | { readonly kind: 'unsupported'; readonly what: string; readonly reason: string }
   | { readonly kind: 'fault'; readonly message: string };

@@ -20,11 +20,16 @@
  * | coordinator, server | `drop` | `{ model, round }` | | |
  * | worker, server | `push` | `{ model, session, rate }` | its range of a gradient | `{ generation, steps }` |
  * | coordinator, worker | `call` | Call | arguments, encoded | the result, encoded |
+ * | coordinator, worker | `load` | Load: a function for the replicas | | |
+ * | coordinator, worker | `run` | the function | arguments of its replicas, encoded | Reached; the sums of its nodes, or the results, encoded |
+ * | coordinator, worker | `meet` | Meet: what follows for the replicas that wait | the sum of all workers | as of `run` |
  */
 import { TaskError, type Range } from '@paceline/collectives';
 import type { Node } from '@paceline/learning';
 import type { ModelDescription, RowFormat } from '@paceline/spec';
 import type { PlanSpec, TrainingPlan } from '../exchange.js';
+import type { NamedFunction } from '../replicas/replica-function.js';
+import type { CommonPoint } from '../threads/meeting.js';
 import type { FromThread, Share } from '../threads/protocol.js';
 import type { Commit, ShardPlan } from './served-shard.js';
 
@@ -104,6 +109,23 @@ export interface Stepped {
   /** For each replica of the worker the sum over its examples. */
   readonly losses: readonly number[];
   readonly failures: readonly StepFailure[];
+}
+
+export interface Load extends NamedFunction {
+  readonly share: Share;
+}
+
+/** Where the replicas of a worker have come together, in a function of `run`. */
+export interface Reached {
+  /** The function has ended in all of them, or they have given up. */
+  readonly isOver: boolean;
+  readonly point: CommonPoint;
+  readonly failures: readonly StepFailure[];
+}
+
+export interface Meet {
+  /** False: the function ends in all replicas. */
+  readonly goesOn: boolean;
 }
 
 export interface Sums extends OfSession {

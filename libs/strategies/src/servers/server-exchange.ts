@@ -1,26 +1,32 @@
 /** Exchange over parameter servers and workers in other processes: this one has the batches, and a copy of the weights while somebody reads them. */
 import { createLayout, type Layout } from '@paceline/learning';
 import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
-import { ArgumentError, ReplicaError, UnsupportedError } from '../errors.js';
+import { ArgumentError, ReplicaError } from '../errors.js';
 import type { Exchange, HostBatch, HostRows, StepResult, Trainer, TrainingPlan } from '../exchange.js';
 import type { LocalReplicas } from '../replicas/distributed-dataset.js';
 import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
-import type { BatchBuffers } from '../threads/protocol.js';
+import type { NamedFunction } from '../replicas/replica-function.js';
+import type { BatchBuffers, Share } from '../threads/protocol.js';
 import { initialSlots } from '../update-rule.js';
 import type { OpenServed } from './coordinator.js';
+import { packed, unpacked } from './function-protocol.js';
 import type { StepFailure } from './messages.js';
+import type { RunEnds } from './replica-runs.js';
 import type { ServerLink } from './server-link.js';
 
 export class ServerExchange implements Exchange {
   readonly isShared = false;
+  readonly replicas: number;
   readonly local: LocalReplicas;
   private models = 0;
 
   constructor(
-    private readonly name: string,
     private readonly link: ServerLink,
-    readonly replicas: number,
+    /** The replicas of each worker. */
+    private readonly shares: readonly Share[],
   ) {
+    const { replicas } = shares[0]!;
+    this.replicas = replicas;
     this.local = { replicas, from: 0, to: replicas, process: 0, processes: 1 };
   }
 
@@ -29,8 +35,11 @@ export class ServerExchange implements Exchange {
     return new ServedTrainer(this.link, plan, description, this.models++);
   }
 
-  call(): Encoded[] {
-    throw new UnsupportedError('run', `${this.name} computes in other processes: give functions of modules to a ClusterCoordinator`);
+  call(fn: NamedFunction, argsOf: (replica: number) => readonly Encoded[]): Encoded[] {
+    const args = this.shares.map(({ from, to }) => packed(Array.from({ length: to - from }, (_, i) => argsOf(from + i))));
+    const { results, failures } = this.link.ask({ kind: 'run', fn, args }) as RunEnds;
+    if (failures.length > 0) throw replicaError(failures, undefined);
+    return results.flatMap((each) => unpacked<Encoded[]>(each));
   }
 
   shareValues(_: string, values: readonly ReplicaArray[]): readonly ReplicaArray[] {
@@ -196,7 +205,7 @@ interface Ends {
 }
 
 /** The failure of the first replica that failed, so that it is the same in every run. */
-function replicaError(failures: readonly StepFailure[], step: number): ReplicaError {
+function replicaError(failures: readonly StepFailure[], step: number | undefined): ReplicaError {
   const [first] = [...failures].sort((a, b) => (a.replica ?? -1) - (b.replica ?? -1));
   return new ReplicaError(first!.replica ?? -1, step, first!.layer, first!.message);
 }

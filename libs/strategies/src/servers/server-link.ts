@@ -1,7 +1,7 @@
 /** The coordinator thread as the main thread sees it: asked synchronously, as compute threads are, because tf.js wants the loss of a batch at once. */
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
 import type { MemberAddress } from '@paceline/collectives';
-import { ClusterConfigError, disposed, MemberError, ThreadError, UnsupportedError } from '../errors.js';
+import { ClusterConfigError, disposed, FunctionError, MemberError, ThreadError, UnsupportedError } from '../errors.js';
 import { waitFor } from '../threads/cells.js';
 import { isGone, threadEntry } from '../threads/thread-entry.js';
 import {
@@ -173,6 +173,8 @@ export class ServerLink {
         );
       case 'cluster':
         return this.lose(new ClusterConfigError(answer.message));
+      case 'function':
+        return new FunctionError(answer.message);
       case 'unsupported':
         return new UnsupportedError(answer.what, answer.reason);
       case 'fault':

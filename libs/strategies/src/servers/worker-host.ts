@@ -6,6 +6,8 @@
  */
 import { COORDINATOR, TaskError, type Content, type Handler, type Peer, type Received, type Tasks } from '@paceline/collectives';
 import { UnsupportedError } from '../errors.js';
+import type { Encoded } from '../replicas/per-replica.js';
+import type { NamedFunction } from '../replicas/replica-function.js';
 import { ThreadPool } from '../threads/thread-pool.js';
 import {
   CODES,
@@ -13,13 +15,17 @@ import {
   fromBytes,
   type Begin,
   type DescribeText,
+  type Load,
+  type Meet,
   type OfModel,
   type Predict,
+  type Reached,
   type Step,
   type WorkerPlan,
 } from './messages.js';
 import { FunctionHost } from './function-host.js';
 import { packed, unpacked, type FunctionCall, type ServedValues } from './function-protocol.js';
+import { RunHost } from './run-host.js';
 import { ServedModel } from './served-model.js';
 
 export interface WorkerHostOptions {
@@ -34,6 +40,8 @@ const NO_REQUESTS: Handler = (name) =>
 export class WorkerHost {
   private begun: Begin | undefined;
   private pool: ThreadPool | undefined;
+  /** Functions in the replicas of the pool. */
+  private runs = new RunHost();
   private readonly models = new Map<number, ServedModel>();
   private readonly peers = new Map<number, Promise<Peer>>();
 
@@ -54,7 +62,9 @@ export class WorkerHost {
   }
 
   left(from: number): void {
-    if (from === COORDINATOR) this.forget();
+    if (from !== COORDINATOR) return;
+    if (this.runs.isUnderWay) void this.pool?.dispose(); // nobody would tell its replicas to go on
+    this.forget();
   }
 
   async close(): Promise<void> {
@@ -95,6 +105,14 @@ export class WorkerHost {
         return this.step(body as Step, parts);
       case 'call':
         return this.functions.call(unpacked<FunctionCall>(parts[0])).then((value) => ({ parts: [packed(value)] }));
+      case 'load': {
+        const { share, module, name: of } = body as Load;
+        return this.runs.load(this.threads(), { module, name: of }, share).then(() => ({}));
+      }
+      case 'run':
+        return this.reached(this.runs.run(this.threads(), body as NamedFunction, unpacked<Encoded[][]>(parts[0])));
+      case 'meet':
+        return this.reached(this.runs.meet((body as Meet).goesOn, parts[0]));
       case 'predict':
         return this.predict(body as Predict, parts);
       default:
@@ -106,12 +124,19 @@ export class WorkerHost {
     this.forget();
     await this.functions.close(); // what functions keep is of their coordinator
     const { threads, deadlineMs } = begun;
-    if (this.begun?.threads !== threads || this.begun.deadlineMs !== deadlineMs || this.pool?.isOpen !== true) {
+    const isOther = this.begun?.threads !== threads || this.begun.deadlineMs !== deadlineMs;
+    if (isOther || this.runs.hasFunctions || this.pool?.isOpen !== true) {
       await this.pool?.dispose();
-      this.pool = new ThreadPool({ threads, deadlineMs });
+      this.runs = new RunHost();
+      this.pool = new ThreadPool({ threads, deadlineMs, group: this.runs });
     }
     this.begun = begun;
     return {};
+  }
+
+  private async reached(point: Promise<Reached>): Promise<Content> {
+    const reached = await point;
+    return { body: reached, parts: reached.isOver ? [packed(this.runs.taken())] : this.runs.sums() };
   }
 
   private forget(): void {

@@ -110,8 +110,8 @@ function compute(kind: number, command: number, steps: number): ReplicaSession |
   const arrivals = Math.imul(steps, threads);
   const session = models.get(Atomics.load(cells, MODEL))!;
   session.useSet(Atomics.load(cells, setCell(command)));
-  // Replicas that train alone meet those of other processes in averages alone.
-  const meets = collect !== undefined && (kind === PREDICT || !session.isLocal);
+  // Replicas that train alone meet those of other processes in averages alone, and those of workers in functions alone.
+  const meets = collect !== undefined && !session.isServed && (kind === PREDICT || !session.isLocal);
   let replica: number | undefined;
   if (Atomics.load(cells, FAILED) === ((command - 1) | 0)) {
     arrive(cells, ARRIVED, arrivals); // the step before has failed: this one is left out

@@ -52,13 +52,18 @@ export class FunctionCalls {
   }
 
   private meetingMemory(replicas: number): MeetingMemory {
-    // Node 20 has it; the types of ES 2023 have not.
-    const Growable = SharedArrayBuffer as unknown as new (bytes: number, options: { readonly maxByteLength: number }) => SharedArrayBuffer;
-    const memory = {
-      points: new SharedArrayBuffer(pointsBytes(replicas)),
-      values: new Growable(VALUES_FIRST_BYTES, { maxByteLength: VALUES_MOST_BYTES }),
-    };
+    const memory = meetingMemory(replicas);
     this.group?.functions(this.pool, memory);
     return memory;
   }
+}
+
+/** @param replicas of this process */
+export function meetingMemory(replicas: number): MeetingMemory {
+  // Node 20 has it; the types of ES 2023 have not.
+  const Growable = SharedArrayBuffer as unknown as new (bytes: number, options: { readonly maxByteLength: number }) => SharedArrayBuffer;
+  return {
+    points: new SharedArrayBuffer(pointsBytes(replicas)),
+    values: new Growable(VALUES_FIRST_BYTES, { maxByteLength: VALUES_MOST_BYTES }),
+  };
 }

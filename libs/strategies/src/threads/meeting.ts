@@ -22,15 +22,34 @@ const TOO_LARGE = 4;
 /** Fields of a point, int32: what it is, the length of its values, and a digest of their form. */
 const FIELDS = 3;
 /** After the points of the replicas: what the processes have decided, and for how many meetings. */
-export const [DECISION, DECIDED] = [0, 1];
-export const [GO_ON, GIVE_UP] = [0, 1];
+const [DECISION, DECIDED] = [0, 1];
+const [GO_ON, GIVE_UP] = [0, 1];
 export const pointsBytes = (replicas: number): number => (replicas * FIELDS + 2) * 4;
-export const decisionsAt = (replicas: number): number => replicas * FIELDS * 4;
+const decisionsAt = (replicas: number): number => replicas * FIELDS * 4;
 
 /** In words, as the error of people says it. */
-export const pointInWords = (kind: number, length: number): string =>
+const pointInWords = (kind: number, length: number): string =>
   kind === ENDED ? 'has returned' : `is in allReduce ${kind === SUM ? 'sum' : 'mean'} of ${length} numbers`;
-export const UNEQUAL = 'every replica must make the same calls, with values of the same shapes';
+const UNEQUAL = 'every replica must make the same calls, with values of the same shapes';
+
+/** Where the replicas of a process are at the same point: what it is, the length of its values, and a digest of their form. */
+export type CommonPoint = readonly [kind: number, length: number, form: number];
+
+/** Where processes are at different points: the first one, and the first that differs. @param firsts the first replica of each process */
+export function unequalPoints(points: readonly CommonPoint[], firsts: readonly number[]): { replica: number; message: string }[] {
+  const other = points.findIndex((point) => String(point) !== String(points[0]));
+  if (other < 0) return [];
+  const told = (process: number): string => `replica ${firsts[process]!} ${pointInWords(points[process]![0], points[process]![1])}`;
+  return [{ replica: firsts[other]!, message: `${told(0)}, and ${told(other)}: ${UNEQUAL}` }];
+}
+
+/** What the processes have decided is said to the replicas of this one, which wait for it. */
+export function decide({ points }: MeetingMemory, replicas: number, goesOn: boolean): void {
+  const decisions = new Int32Array(points, decisionsAt(replicas));
+  decisions[DECISION] = goesOn ? GO_ON : GIVE_UP;
+  Atomics.add(decisions, DECIDED, 1);
+  Atomics.notify(decisions, DECIDED);
+}
 
 /** Asks the other processes. */
 interface Others {

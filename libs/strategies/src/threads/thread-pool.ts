@@ -9,12 +9,15 @@ import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PREDICT
 import { FIRST_SET, type FromThread, type ThreadInit, type ToThread } from './protocol.js';
 import { isGone, threadEntry } from './thread-entry.js';
 
+/** What joins the compute threads with those of other processes. */
+export type PoolGroup = Pick<GroupThread, 'collector' | 'start' | 'failures' | 'lost' | 'isGone' | 'leave'>;
+
 export interface PoolOptions {
   readonly threads: number;
   /** Without progress for so long, threads are taken for stuck. */
   readonly deadlineMs: number;
   /** Adds the sums of other processes up with those of this one. */
-  readonly group?: GroupThread | undefined;
+  readonly group?: PoolGroup | undefined;
 }
 
 /** tf.js and its wasm module are loaded when a thread starts: longer than a step may take on a busy machine. */
@@ -129,14 +132,31 @@ export class ThreadPool {
     Atomics.store(this.cells, MODEL, model);
     const startMs = performance.now();
     this.start(kind);
-    const isDone = (): boolean => ((Atomics.load(this.cells, DONE) - Math.imul(this.commands, this.threads)) | 0) >= 0;
+    await this.doneLater(() => {
+      if (performance.now() - startMs > this.options.deadlineMs)
+        this.fail(new ThreadError(`a step took longer than ${this.options.deadlineMs} ms`));
+    });
+    return Atomics.load(this.cells, FAILED) === 0 ? [] : this.answers();
+  }
+
+  /** As call, for such a thread. It has no deadline: whoever asks this process has one. */
+  async callLater(messageOf: (thread: number) => ToThread): Promise<FromThread[]> {
+    this.settle();
+    for (const [thread, worker] of this.workers.entries()) worker.postMessage(messageOf(thread));
+    this.start(MESSAGE);
+    await this.doneLater(() => undefined);
+    return this.answers();
+  }
+
+  /** @param look from time to time */
+  private async doneLater(look: () => void): Promise<void> {
+    const target = Math.imul(this.commands, this.threads);
+    const isDone = (): boolean => ((Atomics.load(this.cells, DONE) - target) | 0) >= 0;
     for (let value = Atomics.load(this.cells, DONE); !isDone(); value = Atomics.load(this.cells, DONE)) {
       await waitAsync(this.cells, DONE, value, LOOK_MS);
       this.check();
-      if (performance.now() - startMs > this.options.deadlineMs)
-        this.fail(new ThreadError(`a step took longer than ${this.options.deadlineMs} ms`));
+      look();
     }
-    return Atomics.load(this.cells, FAILED) === 0 ? [] : this.answers();
   }
 
   /** Neither disposed nor broken. */
