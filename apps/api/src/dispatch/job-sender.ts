@@ -1,7 +1,16 @@
 /** The outbox as `sendOutbox` (libs/control-plane) sends it: its rows in PostgreSQL, the queues of BullMQ, payloads with a fresh token. */
 import { Inject, Injectable } from '@nestjs/common';
 import { codecChoiceOf } from '../runs/codec-choice.js';
-import { placementJobOf, priorityOf, sendOutbox, stepTaskJobOf, type PlacementJob, type PreparedJob } from '@paceline/control-plane';
+import {
+  isPlacementWanted,
+  jobNameOf,
+  placementJobOf,
+  priorityOf,
+  sendOutbox,
+  stepTaskJobOf,
+  type PlacementJob,
+  type PreparedJob,
+} from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { shardHosts, type RunSpec } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
@@ -66,8 +75,13 @@ export class JobSender {
   private async placement({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
     // A row that was written before there were standbys names no role.
     const { index, role = 'primary' } = payload as { index: number; role?: NonNullable<PlacementJob['role']> };
-    const origin = await this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } });
-    if (!origin) return undefined;
+    const [origin, place] = await Promise.all([
+      this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } }),
+      this.database.runServer.findUnique({ where: { runId_attempt_index_role: { runId: run.id, attempt, index, role } } }),
+    ]);
+    const name = jobNameOf(jobId);
+    // Sent before by an api that could not say so, and claimed since.
+    if (!origin || !name || !isPlacementWanted(place, run, name)) return undefined;
     const [fingerprint, codec] = await Promise.all([this.pinnedFingerprint(run), codecChoiceOf(this.database, run)]);
     const pinned = { ...(fingerprint ? { fingerprint } : {}), ...(codec ? { codec } : {}) };
     if (shardHosts(specOf(run).strategy) === 'servers') {

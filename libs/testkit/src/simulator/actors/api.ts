@@ -12,6 +12,7 @@ import {
   DispatchLoop,
   ReportContinuity,
   isPlacementWanted,
+  jobNameOf,
   JobStates,
   leadFieldName,
   LOST_AFTER_MS,
@@ -180,6 +181,8 @@ export class SimApi {
     if (shape.isMirrored && place?.role === 'standby') return undefined;
     const member = shape.isMirrored ? { tokenKey: TOKEN_KEY, seatToken: `worker/${attempt}` } : undefined;
     if (place) {
+      const name = jobNameOf(jobId);
+      if (!name || !this.isWanted('placement', name)) return undefined;
       const job = placementJobOf(run, rows.attempts.get(attempt)!, place, `server/${attempt}`, undefined, member);
       return { jobId, payload: job };
     }

@@ -158,4 +158,9 @@ export const OWN_REGRESSIONS: readonly Regression[] = [
     shape: { isMirrored: true, validation: { everyRounds: 2, patience: 2, restoreBest: false, lowersRate: true } },
     found: 'the watch: as seed 5427, of a worker that the control plane does not hear',
   },
+  {
+    seed: 10877,
+    mode: 'async',
+    found: 'a placement whose api could not say that it was sent was sent again when it was claimed and had left the queue',
+  },
 ];
