@@ -1,5 +1,5 @@
 /**
- * Rows for the compute thread, read by a loader thread: the batches of the next round are prefetched while the present one computes. Rows that were not
+ * Rows for the compute thread, read by a loader thread: the batches of the next rounds are prefetched while the present one computes. Rows that were not
  * prefetched (first round, replicas taken over in the middle of a round, all slots full) are requested and waited for.
  *
  * What a replica sees is a pure function of (seed, epoch, round, replica): prefetch changes time, never bytes. See loader-protocol.ts for the slots.
@@ -14,6 +14,7 @@ import {
   FLAG_FREE,
   FLAG_READY,
   RowsUnreadableError,
+  type Ask,
   type LoaderInit,
   type LoaderStart,
   type SlotFailure,
@@ -24,6 +25,9 @@ import {
 /** Bound on all prefetched batches together: with large images fewer fit. */
 const PREPARED_BYTES = 256 << 20;
 const MOST_PREPARED = 16;
+/** Small batches are prefetched for more than the next round: a message to the loader costs more than it takes to fill one. */
+const PREPARED_AHEAD = 8;
+const AHEAD_BYTES = 16 << 20;
 const EVALUATION_BYTES = 32 << 20;
 /** Share of the step deadline after which the worker says why it cannot go on, before it is declared lost. */
 const WAIT_SHARE = 0.75;
@@ -83,8 +87,9 @@ export class BatchLoader {
     const settings = memoryBytes === undefined ? options.settings : { ...options.settings, memoryBytes: Math.floor(memoryBytes / threads) };
     const { format } = data;
     const maxExamples = Math.ceil(spec.globalBatch / spec.replicas);
-    const fits = Math.floor(PREPARED_BYTES / threads / (maxExamples * exampleBytes(format)));
-    const prepared = Math.max(1, Math.min(2 * Math.ceil(spec.replicas / threads), MOST_PREPARED, fits));
+    const fitInto = (bytes: number): number => Math.floor(bytes / threads / (maxExamples * exampleBytes(format)));
+    const wanted = Math.max(2 * Math.ceil(spec.replicas / threads), Math.min(PREPARED_AHEAD, fitInto(AHEAD_BYTES)));
+    const prepared = Math.max(1, Math.min(wanted, MOST_PREPARED, fitInto(PREPARED_BYTES)));
     const shared = (bytes: number): SharedArrayBuffer => new SharedArrayBuffer(bytes);
     const sizes = [...Array.from({ length: prepared + 1 }, () => maxExamples), evaluationExamples(data), evaluationExamples(data)];
     const slots = sizes.map((examples): Slot => ({ key: undefined, rows: rowBuffers(format, examples, shared) }));
@@ -97,16 +102,28 @@ export class BatchLoader {
     return new BatchLoader(options, thread, port1, flags, slots, prepared);
   }
 
-  /** Asks for batches that are needed later: of a round to come, or of the next local step. What finds no free slot is asked for when it is needed. */
-  prefetch(round: number, replicas: readonly number[], localStep = 0): void {
-    if (round >= this.plan.totalRounds || this.failure) return;
+  /**
+   * Asks for batches that are needed later: of a round to come, or of the next local step. What finds no free slot is asked for when it is needed.
+   * @param rounds with something of `round` the same of the rounds behind it is asked for, as far as there are slots
+   */
+  prefetch(round: number, replicas: readonly number[], localStep = 0, rounds = 1): void {
+    if (this.failure) return;
+    const asks: Ask[] = [];
+    const end = Math.min(round + rounds, this.plan.totalRounds);
+    for (let next = round; next < end; next++) if (!this.reserve(next, replicas, localStep, asks) || asks.length === 0) break;
+    this.ask(asks, false);
+  }
+
+  /** @param asks gets what is not asked for yet @returns false when there are too few slots */
+  private reserve(round: number, replicas: readonly number[], localStep: number, asks: Ask[]): boolean {
     for (const replica of replicas) {
       const wanted: Wanted = { kind: 'step', round, replica, localStep };
       if (this.slotOf(wanted) >= 0 || this.plan.count(round, replica, localStep) === 0) continue;
-      const index = this.slots.findIndex((slot, i) => i < this.prepared && slot.key === undefined);
-      if (index < 0) return;
-      this.ask(index, wanted, false);
+      const slot = this.slots.findIndex(({ key }, i) => i < this.prepared && key === undefined);
+      if (slot < 0) return false;
+      asks.push(this.filling(slot, wanted));
     }
+    return true;
   }
 
   /**
@@ -129,7 +146,7 @@ export class BatchLoader {
     const wanted: Wanted = { kind: 'evaluation', from, to };
     if (this.failure || this.slotOf(wanted) >= 0) return;
     const index = this.slots.findIndex((slot, i) => i > this.prepared && slot.key === undefined);
-    if (index >= 0) this.ask(index, wanted, false);
+    if (index >= 0) this.ask([this.filling(index, wanted)], false);
   }
 
   /** Examples of the evaluation split; valid until `releaseEvaluation` of the same. @throws RowsUnreadableError */
@@ -164,7 +181,7 @@ export class BatchLoader {
     if (index < 0) {
       // Its user is done with it: one is taken at a time. The loader may not be, after a wait that was given up.
       this.settled(spare, wanted);
-      this.ask((index = spare), wanted, true);
+      this.ask([this.filling((index = spare), wanted)], true);
     }
     if (this.settled(index, wanted) === FLAG_READY) return this.slots[index]!.rows;
     this.free(index);
@@ -190,10 +207,14 @@ export class BatchLoader {
     }
   }
 
-  private ask(slot: number, wanted: Wanted, isUrgent: boolean): void {
+  private filling(slot: number, wanted: Wanted): Ask {
     this.slots[slot]!.key = keyOf(wanted);
     Atomics.store(this.flags, slot, FLAG_FILLING);
-    this.thread.postMessage({ slot, wanted, isUrgent } satisfies ToLoader);
+    return { slot, wanted };
+  }
+
+  private ask(asks: readonly Ask[], isUrgent: boolean): void {
+    if (asks.length > 0) this.thread.postMessage({ asks, isUrgent } satisfies ToLoader);
   }
 
   /** A slot that the loader still fills (nobody waited for it any longer) stays taken until it is found filled. */

@@ -30,6 +30,9 @@ import { TableRows } from './table-rows.js';
 import { addUp } from './thread-nodes.js';
 import { AsyncSteps } from './async-steps.js';
 
+/** At once. Replicas seldom move, so most of it is needed. */
+const PREFETCHED_ROUNDS = 4;
+
 const port = parentPort!;
 const init = workerData as ComputeInit;
 const cells = new Int32Array(init.cells);
@@ -113,6 +116,7 @@ const guard = new LeakGuard(engine, {
   limits: init.leakLimits,
   collect: collectGarbage,
   rssBytes: () => process.memoryUsage.rss(),
+  nowMs: () => performance.now(),
   heapBytes: () => {
     const { used_heap_size, external_memory } = getHeapStatistics();
     return used_heap_size + external_memory;
@@ -220,7 +224,7 @@ function step({ round, replicas, codec }: Extract<ToCompute, { kind: 'step' }>):
   pick(codec);
   if (!local) load(round);
   loader.forget(round);
-  loader.prefetch(round + 1, replicas); // it is loaded while this round is computed
+  loader.prefetch(round + 1, replicas, 0, local ? 1 : PREFETCHED_ROUNDS); // they are loaded while this round is computed
   steps.run(round, replicas);
   loader.prefetch(round + 1, replicas); // what had no free slot
   guard.afterRound();

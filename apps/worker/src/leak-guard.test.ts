@@ -12,8 +12,8 @@ const KEPT: Kept = { layer: 'dense_2 (Dense)', op: 'Square', tensors: 2, buffers
 const REQUEST = { round: 0, replica: 0, batches: [], out: new Float32Array(0) } satisfies StepRequest;
 
 /** A guard over an engine whose traced steps leave `keeps` behind in turn, and a detector that speaks in round 3. */
-function guarded({ growth = GROWTH, keeps = [[KEPT]] as Kept[][], rssAfter = 900 * MB, heapGrowth = 0 }) {
-  const seen = { steps: 0, traces: 0, collections: 0, forgotten: [] as string[], leaks: [] as Leak[] };
+function guarded({ growth = GROWTH, keeps = [[KEPT]] as Kept[][], rssAfter = 900 * MB, heapGrowth = 0, stepMs = 100 }) {
+  const seen = { steps: 0, traces: 0, collections: 0, readings: 0, forgotten: [] as string[], leaks: [] as Leak[] };
   const engine = {
     metricNames: ['loss'],
     step: () => (seen.steps++, { count: 1, metricSums: [0] }),
@@ -25,7 +25,8 @@ function guarded({ growth = GROWTH, keeps = [[KEPT]] as Kept[][], rssAfter = 900
     detector: { observe: () => (++rounds === 3 ? growth : undefined), forget: (measure) => seen.forgotten.push(measure) },
     limits: LIMITS,
     collect: () => seen.collections++,
-    rssBytes: () => rssAfter,
+    rssBytes: () => (seen.readings++, rssAfter),
+    nowMs: () => seen.steps * stepMs,
     heapBytes: () => (seen.collections > 0 ? 50 * MB + heapGrowth : 50 * MB),
     found: (leak) => seen.leaks.push(leak),
   });
@@ -57,6 +58,16 @@ it('memory that a collection gives back was no leak', () => {
   const { seen, run } = guarded({ growth: RSS_GROWTH, rssAfter: 400 * MB });
   run(20);
   expect(seen).toMatchObject({ collections: 1, forgotten: ['rssBytes'], traces: 0, leaks: [] });
+});
+
+it('reads the memory of the process once in 50 ms, and anew after a collection', () => {
+  const { seen, run } = guarded({ growth: RSS_GROWTH, rssAfter: 400 * MB, stepMs: 5 });
+  run(2);
+  expect(seen.readings).toBe(1);
+  run(1);
+  expect(seen).toMatchObject({ collections: 1, readings: 2 });
+  run(19);
+  expect(seen.readings).toBe(4);
 });
 
 it('says in words what grows and what is suspected', () => {

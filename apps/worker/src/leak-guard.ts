@@ -23,6 +23,7 @@ export interface LeakGuardOptions {
   readonly collect: () => void;
   /** Resident memory of the process. */
   readonly rssBytes: () => number;
+  readonly nowMs: () => number;
   /** In use, of this thread's JavaScript. */
   readonly heapBytes: () => number;
   readonly found: (leak: Leak) => void;
@@ -31,6 +32,8 @@ export interface LeakGuardOptions {
 /** Steps that are traced: a leak may not happen in every step. */
 const TRACED_STEPS = 4;
 const KEPT_TOLD = 5;
+/** The system takes half a millisecond to tell it, as long as a small step: of short rounds not each has a reading of its own. */
+const RSS_EVERY_MS = 50;
 
 export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
   private suspected: { readonly growth: Growth; readonly heapGrowthBytes: number } | undefined;
@@ -38,6 +41,7 @@ export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
   private kept: readonly Kept[] = [];
   private isTold = false;
   private heapAtStart: number | undefined;
+  private rss: { readonly bytes: number; readonly atMs: number } | undefined;
 
   constructor(
     private readonly engine: Engine,
@@ -62,12 +66,19 @@ export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
     const { engine, options } = this;
     this.heapAtStart ??= options.heapBytes();
     if (!this.suspected) {
-      const growth = options.detector.observe({ ...engine.memory(), rssBytes: options.rssBytes() });
+      const growth = options.detector.observe({ ...engine.memory(), rssBytes: this.recentRss() });
       if (growth) this.suspect(growth);
     } else if (this.tracesLeft === 0) {
       this.isTold = true;
       options.found({ ...this.suspected, kept: this.kept });
     }
+  }
+
+  private recentRss(): number {
+    const { nowMs, rssBytes } = this.options;
+    const atMs = nowMs();
+    if (!this.rss || atMs - this.rss.atMs >= RSS_EVERY_MS) this.rss = { bytes: rssBytes(), atMs };
+    return this.rss.bytes;
   }
 
   private suspect(growth: Growth): void {

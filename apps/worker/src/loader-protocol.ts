@@ -30,8 +30,18 @@ export type Wanted =
   | { readonly kind: 'step'; readonly round: number; readonly replica: number; readonly localStep: number }
   | { readonly kind: 'evaluation'; readonly from: number; readonly to: number };
 
+/** A slot, and what is to be filled into it. */
+export interface Ask {
+  readonly slot: number;
+  readonly wanted: Wanted;
+}
+
 /** Urgent slots, which the compute thread waits for, are filled before prefetched ones. */
-export type ToLoader = { readonly slot: number; readonly wanted: Wanted; readonly isUrgent: boolean };
+export interface ToLoader {
+  /** In the order in which they are needed. */
+  readonly asks: readonly Ask[];
+  readonly isUrgent: boolean;
+}
 
 /** Sent once, when the data is open or cannot be opened. */
 export type LoaderStart = { readonly kind: 'ready' } | ({ readonly kind: 'refused' } & LoaderFailure);

@@ -7,6 +7,7 @@ import {
   FLAG_FAILED,
   FLAG_FILLING,
   FLAG_READY,
+  type Ask,
   type LoaderFailure,
   type LoaderInit,
   type LoaderStart,
@@ -17,7 +18,7 @@ import {
 const { spec, data, settings, flags, slots, port } = workerData as LoaderInit;
 const tell = (start: LoaderStart): void => parentPort!.postMessage(start);
 const plan = new BatchPlan({ spec, examples: data.trainExamples, heldOutExamples: data.heldOutExamples, format: data.format });
-const waiting: ToLoader[] = [];
+const waiting: Ask[] = [];
 let isFilling = false;
 
 function failureOf(error: unknown): LoaderFailure {
@@ -40,7 +41,7 @@ process.once('exit', () => {
   for (const slot of slots.keys()) if (Atomics.load(flags, slot) === FLAG_FILLING) settle(slot, FLAG_FAILED);
 });
 
-async function fill({ train, evaluation }: RunRows, { slot, wanted }: ToLoader): Promise<void> {
+async function fill({ train, evaluation }: RunRows, { slot, wanted }: Ask): Promise<void> {
   const into = slots[slot]!;
   if (wanted.kind === 'step') return fillBatch(plan, train, wanted, into);
   const [from, to] = [wanted.from - data.evalExamples, wanted.to - data.evalExamples];
@@ -66,9 +67,9 @@ const log = createLogger('worker', { thread: 'loader' });
 
 try {
   const rows = await openRunRows(data, spec, settings, (reason) => log.warn({ dataset: spec.dataset }, reason));
-  parentPort!.on('message', (message: ToLoader) => {
-    if (message.isUrgent) waiting.unshift(message);
-    else waiting.push(message);
+  parentPort!.on('message', ({ asks, isUrgent }: ToLoader) => {
+    if (isUrgent) waiting.unshift(...asks);
+    else waiting.push(...asks);
     if (isFilling) return;
     isFilling = true;
     void fillNext(rows);
