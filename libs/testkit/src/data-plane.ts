@@ -214,12 +214,14 @@ export class DataPlane {
     for (const { index, role } of placesOf(id, attempt, spec)) {
       const token = await this.token(id, 'server', attempt);
       const job = placementJobOf({ id, spec, model, data: runDataOf(spec) }, origin, { index, role }, token);
-      const isClaimed = () => (role === 'standby' ? run.standbys : run.servers).some((address) => address.index === index);
+      const isTaken = (): boolean =>
+        (role === 'standby' ? run.standbys : run.servers).some((address) => address.index === index) ||
+        run.reports.some((report) => report.kind === 'server.failed' && report.attempt === attempt);
       // A process that holds one place of the run, or its last attempt, declines the others: made again until somebody takes it who can.
       const isDeclined = spec.strategy.standby > 0 || attempt > 1;
-      for (let incarnation = 0; incarnation === 0 || (isDeclined && !isClaimed() && incarnation < 40); incarnation++) {
+      for (let incarnation = 0; incarnation === 0 || (isDeclined && !isTaken() && incarnation < 40); incarnation++) {
         await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, incarnation, role) });
-        for (let i = 0; isDeclined && i < 15 && !isClaimed(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+        for (let i = 0; isDeclined && i < 15 && !isTaken(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
       }
     }
   }
