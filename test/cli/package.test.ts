@@ -1,6 +1,6 @@
 /**
  * The npm package: made, unpacked beside what it declares, and used there as its README says: what it needs and does not declare is not found. In the
- * soak npm itself installs it into an empty folder; without a registry, and with nothing of it in npm's cache, that is left out.
+ * soak npm itself installs it into an empty folder, and `paceline up` starts there; without a registry, and with nothing of it in npm's cache, that is left out.
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -115,6 +115,28 @@ async function expectOneCopy(home: string): Promise<void> {
     expect(found.filter((path) => path.endsWith(`/tfjs-${name}`))).toEqual([`node_modules/@tensorflow/tfjs-${name}`]);
 }
 
+/** `npx paceline up` in the folder of the project: a run is trained, and `down` ends it. */
+async function expectStack(cwd: string, given: NodeJS.ProcessEnv): Promise<void> {
+  const data = join(cwd, 'data');
+  await mkdir(data);
+  const env = { ...given, PACELINE_HOME: data };
+  const paceline = (...args: string[]) =>
+    run(process.execPath, ['node_modules/paceline/apps/cli/bin/paceline.mjs', ...args, '--json'], { cwd, env });
+  const up = paceline('up', '--port', '0', '--workers', '1');
+  let said = '';
+  up.child.stdout!.on('data', (text: Buffer) => (said += text.toString()));
+  try {
+    for (let i = 0; i < 900 && said === ''; i++) await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(JSON.parse(said)).toMatchObject({ pid: up.child.pid });
+    const { stdout } = await paceline('train', '--model', 'mlp', '--rounds', '5', '--replicas', '2', '--global-batch', '32');
+    expect(stdout).toContain('"SUCCEEDED"');
+    await paceline('down');
+  } finally {
+    up.child.kill('SIGTERM');
+    await up.catch(() => undefined);
+  }
+}
+
 test(
   `${IS_SOAK ? 'installed by npm into an empty folder' : 'unpacked into an empty folder, beside what it declares,'} it trains a model, and \`npx paceline demo\` a cluster`,
   { timeout: 600_000 },
@@ -156,5 +178,6 @@ test(
     const program = ['node_modules/paceline/apps/cli/bin/paceline.mjs', 'demo', '--epochs', '1', '--json'];
     const demo = await run(process.execPath, program, { cwd: home, env });
     expect(JSON.parse(demo.stdout)).toMatchObject({ rounds: expect.any(Number) as number });
+    if (IS_SOAK) await expectStack(home, env);
   },
 );

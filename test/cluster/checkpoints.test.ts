@@ -97,14 +97,15 @@ test('checkpoints come with the rounds, the newest and the best are kept, and an
   const asWanted = async (): Promise<unknown> => (await kept()).join() === wanted().join() || { kept: await kept(), wanted: wanted() };
   await expect.poll(asWanted, { timeout: patient(30_000) }).toBe(true);
   expectCadence(written(run), 0);
-  // From the oldest that is there, and then from the newest before the last round.
-  for (const servers of [1, 3]) {
-    const there = (await kept()).map((name) => /^a(\d+)-r(\d+)$/.exec(name)!.slice(1).map(Number) as [number, number]);
-    const before = there.filter(([, round]) => round < ROUNDS).sort(([, a], [, b]) => a - b);
-    const start = before.at(servers === 1 ? 0 : -1);
-    if (!start) continue; // the disk is so slow that the last round's is the only one
-    const [attempt, round] = start;
-    await plane.trainAgain(run, { attempt, round }, servers);
+  // From the oldest that is there, and then from the newest before the last round: others may be about to go.
+  const starts = [
+    { servers: 1, from: () => roundsToKeep(written(run))[0]! },
+    { servers: 3, from: () => written(run).findLast(({ round }) => round < ROUNDS)?.round ?? ROUNDS },
+  ];
+  for (const { servers, from } of starts) {
+    const round = from();
+    if (round === ROUNDS) continue; // the disk is so slow that the last round's is the only one
+    await plane.trainAgain(run, { attempt: run.attempt, round }, servers);
     const again = await plane.finished(run);
     expect(again.weightsSha256, `from round ${round} on ${servers} server(s)`).toBe(reference);
     expect(again.trainedExamples).toBe(ROUNDS * 60);
