@@ -92,15 +92,14 @@ export class DataPlane {
     private readonly serverEnv: Readonly<Record<string, string>>,
     private readonly workerEnv: Readonly<Record<string, string>>,
   ) {
-    this.redisClient = new Redis(redis.url, { maxRetriesPerRequest: null });
-    this.redisClient.on('error', () => undefined); // tests stop Redis on purpose
-    const connection = () => {
+    const connect = (): Redis => {
       const client = new Redis(redis.url, { maxRetriesPerRequest: null });
-      client.on('error', () => undefined); // as above
+      client.on('error', () => undefined); // tests stop Redis on purpose
       return client;
     };
-    this.placements = new Queue(PLACEMENT_QUEUE, { connection: connection() });
-    this.steps = new Queue(STEP_TASK_QUEUE, { connection: connection() });
+    this.redisClient = connect();
+    this.placements = new Queue(PLACEMENT_QUEUE, { connection: connect() });
+    this.steps = new Queue(STEP_TASK_QUEUE, { connection: connect() });
   }
 
   /** @param options.serverEnv beside the environment that every server of it gets; `workerEnv` the same of workers */

@@ -149,7 +149,7 @@ export class MemberResiduals {
     taking.missing.delete(header.chunk);
     if (header.length > 0 && taking.missing.size > 0) return;
     this.taking = undefined;
-    // Of a part nothing is taken.
+    // Where a chunk is missing, nothing of the replica is taken.
     if (header.length > 0) this.options.compute.takeResidual!(header.round, { replica: taking.replica, values: taking.values });
     this.next();
   }

@@ -109,7 +109,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     return slot.generation === round - 1 && slot.have.has(chunk) ? this.options.store.bytes(round - 1) : undefined;
   }
 
-  /** Of a frame that is no chunk of parameters: rows, or what a replica has kept. */
+  /** Where the payload of a frame goes that is no chunk of parameters: rows, or what a replica has kept. */
   private payloadOfOther(header: FrameHeader): Uint8Array {
     const { type, codec, chunk, term } = header;
     const takes = codec === Codec.rows && type === FrameType.parameters ? this.pulls : type === FrameType.residual ? this.kept : undefined;

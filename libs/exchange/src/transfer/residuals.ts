@@ -56,7 +56,7 @@ export class ResidualLayout {
     return this.lengths[chunk] ?? 0;
   }
 
-  /** Of these chunks those of which something is kept. */
+  /** Those of `chunks` of which something is kept. */
   kept(chunks: readonly number[]): number[] {
     return chunks.filter((chunk) => this.lengthOf(chunk) > 0);
   }

@@ -95,7 +95,7 @@ export interface ShardServer {
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
   readonly windows?: Windows | undefined;
-  /** Of the checkpoint that the attempt begins with, once it is loaded. */
+  /** The residuals in the checkpoint that the attempt begins with, once it is loaded. */
   readonly storedResiduals: () => StoredResiduals | undefined;
 }
 

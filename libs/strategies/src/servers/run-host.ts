@@ -57,7 +57,7 @@ export class RunHost implements PoolGroup {
   }
 
   leave(): void {
-    // Who waits for the threads is told by the pool.
+    // The pool tells whoever waits for the threads.
   }
 
   /** @throws TaskError FUNCTION where a compute thread cannot load it */
