@@ -44,7 +44,13 @@ describe('the outbox', () => {
     });
     await held.complete('claimed');
     await database.outbox.updateMany({ where: { kind: 'placement' }, data: { sentAt: null } });
-    await until('it was sent again', async () => (await database.outbox.count({ where: { sentAt: null, kind: 'placement' } })) === 0);
+    const isSent = async (): Promise<boolean> => (await database.outbox.count({ where: { sentAt: null, kind: 'placement' } })) === 0;
+    await until('it was sent again', isSent);
+    expect(await waiting('placement')).toEqual([]);
+    // Nor when the queue has forgotten that it was: its server has the place.
+    await plane.api.app.get(Queues).remove('placement', jobId!);
+    await database.outbox.updateMany({ where: { kind: 'placement' }, data: { sentAt: null } });
+    await until('its row was looked at', isSent);
     expect(await waiting('placement')).toEqual([]);
   });
 

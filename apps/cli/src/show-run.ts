@@ -111,7 +111,10 @@ function printLedger({ progress, ledger, staleness }: Run, line: Line): void {
 const isTraining = ({ status }: Run): boolean => !FINAL_STATUSES.has(status) && status !== 'PAUSED';
 
 /** Whether its workers hold the shards. The spec comes from the server as JSON. */
-const isOnWorkers = (spec: unknown): boolean => ON_WORKERS.includes((spec as { strategy?: { kind?: unknown } } | null)?.strategy?.kind);
+function isOnWorkers(spec: unknown): boolean {
+  const { kind, workers } = (spec as { strategy?: { kind?: unknown; workers?: unknown } } | null)?.strategy ?? {};
+  return ON_WORKERS.includes(kind) || (kind === 'local-update' && typeof workers === 'number');
+}
 const ON_WORKERS: readonly unknown[] = ['multi-worker-mirrored', 'mirrored', 'one-device'];
 
 /** Prints the servers and workers of the run. A run that is over or paused has none. */

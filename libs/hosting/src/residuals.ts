@@ -7,11 +7,9 @@
 import { codecOf, residualFloats } from '@paceline/codecs';
 import { ResidualLayout, type GatheredResiduals, type ResidualName, type StoredResiduals } from '@paceline/exchange';
 import { shardChunks, type Layout } from '@paceline/learning';
-import { picksCodec, type RunSpec } from '@paceline/spec';
+import { MOST_RESIDUAL_BYTES, picksCodec, type RunSpec } from '@paceline/spec';
 import { configHash, type CheckpointReader, type TensorSource } from '@paceline/storage';
 
-/** Of one server: all replicas, all of its chunks. */
-export const MOST_RESIDUAL_BYTES = 256 << 20;
 /** Names of tensors travel in a control message, and stand in the manifest. */
 export const MOST_RESIDUAL_TENSORS = 8192;
 const FLOAT_BYTES = 4;

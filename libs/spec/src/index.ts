@@ -106,6 +106,7 @@ export {
   GRADIENT_ARENA_VECTORS,
   gradientVectors,
   gradientWindowBytes,
+  MOST_RESIDUAL_BYTES,
   serverBytes,
   serverPartBytes,
   workerBytes,

@@ -11,6 +11,8 @@
  *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
  *                               slots for each replica, with elastic averaging or fragments two sets of weights
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
+ *
+ * Beside these, where a codec keeps something of replicas: copies of that for a checkpoint, until the servers have pulled them.
  */
 import { encodedBits, encodedParameterBits, isEncoded, keepsRest, picksCodec, type CodecSpec } from './codec-spec.js';
 import { appliedByServers } from './local-update.js';
@@ -45,6 +47,8 @@ interface Distribution extends Pick<RunSpec, 'replicas'> {
     readonly backupReplicas?: number | undefined;
     readonly kind?: RunSpec['strategy']['kind'];
     readonly threads?: number | undefined;
+    readonly workers?: number | undefined;
+    readonly servers?: number | undefined;
     readonly innerState?: 'reset' | 'keep';
     readonly outerOptimizer?: (typeof OUTER_OPTIMIZERS)[number];
     readonly fragments?: number | undefined;
@@ -91,6 +95,17 @@ function sentVectors({ replicas, strategy, codec }: Distribution): number {
   return picksCodec({ codec }) ? Math.max(dense, most) : most;
 }
 
+/** A server stores so much of what a codec keeps of replicas; a run that has more stores nothing of it. */
+export const MOST_RESIDUAL_BYTES = 256 << 20;
+
+/** Copies of what is kept of all replicas, for a checkpoint. @param elements parameters and state */
+function residualCopyBytes({ replicas, strategy, codec }: Distribution, elements: number): number {
+  if (!codec || !keepsRest(codec) || picksCodec({ codec }) || strategy.mode !== 'sync') return 0;
+  const bytes = FLOAT_BYTES * elements * replicas * (codec.kind === 'dgc' ? 2 : 1);
+  const { kind } = strategy;
+  return bytes <= MOST_RESIDUAL_BYTES * (kind ? shardCount({ ...strategy, kind }) : 1) ? bytes : 0;
+}
+
 /** Where the spec does not say, a worker may have a core for each replica. */
 const mostThreads = (spec: Pick<Distribution, 'replicas' | 'strategy'>): number => threadsOf(spec, LIMITS.threads);
 
@@ -102,7 +117,8 @@ function threadVectors(replicas: number, threads: number): number {
 
 /** Memory of a worker that has all replicas. @param elements parameters and state */
 export const workerBytes = (spec: Distribution, elements: number): number =>
-  FLOAT_BYTES * elements * (generationsOf(spec.strategy) + ENGINE_VECTORS * mostThreads(spec) + gradientVectors(spec));
+  FLOAT_BYTES * elements * (generationsOf(spec.strategy) + ENGINE_VECTORS * mostThreads(spec) + gradientVectors(spec)) +
+  residualCopyBytes(spec, elements);
 
 /**
  * Of one of the run's servers: its share of the parameters and of the optimizer's slots, the gradients that wait, where parameters are encoded for

@@ -15,12 +15,20 @@ export interface Kept {
   readonly name: string;
   readonly shape: readonly number[];
 }
+export interface KeptWeight extends Kept {
+  readonly isTrained: boolean;
+}
+/** Of the file. The first one had the weights in an order that depends on which of them are trained. */
+const VERSION = 2;
+
 export interface Head {
+  readonly version?: number;
   /** Where fit begins. */
   readonly epoch: number;
   /** Steps of the optimizer: as float32, like the other numbers, the count would not be exact. */
   readonly steps: number;
-  readonly weights: readonly Kept[];
+  /** Layer by layer. */
+  readonly weights: readonly KeptWeight[];
   readonly optimizer: readonly Kept[];
 }
 export interface Backup extends Head {
@@ -32,7 +40,7 @@ export const backupFile = (folder: string): string => join(folder, 'backup.pacel
 
 export async function writeBackup(path: string, head: Head, values: readonly Float32Array[]): Promise<void> {
   const bytes = values.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer, byteOffset, byteLength));
-  const content = Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), ...bytes]);
+  const content = Buffer.concat([Buffer.from(`${JSON.stringify({ ...head, version: VERSION })}\n`), ...bytes]);
   const sum = Buffer.alloc(CRC_BYTES);
   sum.writeUInt32LE(crc32(content));
   const beside = `${path}.tmp`; // one name: what a crash leaves is overwritten by the next backup
@@ -82,6 +90,7 @@ function decoded(all: Buffer, path: string): Backup {
   if (end < 0 || all.readUInt32LE(content.length) !== crc32(content))
     throw new ArgumentError(`the backup ${path} is damaged: delete it to begin anew, or put a copy in its place`);
   const head = JSON.parse(content.toString('utf8', 0, end)) as Head;
+  if (head.version !== VERSION) throw new ArgumentError(`the backup ${path} is of another version of Paceline: delete it to begin anew`);
   let at = end + 1;
   const values = [...head.weights, ...head.optimizer].map(({ shape }) => {
     const bytes = tfc.util.sizeFromShape([...shape]) * 4;
@@ -92,14 +101,30 @@ function decoded(all: Buffer, path: string): Backup {
   return { ...head, values };
 }
 
-/** The weights of a backup become those of the model. @throws ArgumentError for the backup of another model */
+type Weight = tfl.LayersModel['weights'][number];
+
+/** The weights layer by layer: `model.weights` begins with those that are trained, so its order changes where a layer is frozen. */
+export function weightsByLayer(model: tfl.LayersModel): Weight[] {
+  const of = (layer: tfl.layers.Layer): Weight[] => {
+    const { layers } = layer as Partial<tfl.LayersModel>;
+    return Array.isArray(layers) ? layers.flatMap(of) : layer.weights;
+  };
+  return [...new Set([...of(model), ...model.weights])];
+}
+
+/** What a weight is in its layer: tf.js counts layers, so their names differ between two models that are built alike. */
+const roleOf = (name: string): string => name.slice(name.lastIndexOf('/') + 1);
+
+/** The weights of a backup become those of the model, whichever layers are frozen. @throws ArgumentError for the backup of another model */
 export function applyWeights({ weights, values }: Backup, model: tfl.LayersModel, path: string): void {
-  const shapes = (all: readonly { readonly shape: readonly (number | null)[] }[]): string => JSON.stringify(all.map(({ shape }) => shape));
-  if (shapes(weights) !== shapes(model.weights))
+  const own = weightsByLayer(model);
+  const kinds = (all: readonly { readonly name: string; readonly shape: readonly (number | null)[] }[]): string =>
+    JSON.stringify(all.map(({ name, shape }) => [roleOf(name), shape]));
+  if (kinds(weights) !== kinds(own.map(({ originalName: name, shape }) => ({ name, shape }))))
     throw new ArgumentError(
-      `the backup ${path} is of another model: its weights have other shapes. Give each training a folder of its own`,
+      `the backup ${path} is of another model: its weights have other names or shapes. Give each training a folder of its own`,
     );
-  const tensors = weights.map(({ shape }, i) => tfc.tensor(values[i]!, [...shape], 'float32'));
-  model.setWeights(tensors);
-  tfc.dispose(tensors);
+  const tensors = new Map(own.map((weight, i) => [weight, tfc.tensor(values[i]!, [...weights[i]!.shape], 'float32')]));
+  model.setWeights(model.weights.map((weight) => tensors.get(weight)!));
+  tfc.dispose([...tensors.values()]);
 }

@@ -5,7 +5,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import * as tfc from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { applyWeights, backupFile, readBackup, writeBackup, type Backup, type Head, type Kept } from './backup-file.js';
+import { applyWeights, backupFile, readBackup, weightsByLayer, writeBackup, type Backup, type Head, type Kept } from './backup-file.js';
 import { ArgumentError, UnsupportedError } from './errors.js';
 import { LocalUpdateStrategy } from './local-update.js';
 import { PerReplica } from './replicas/per-replica.js';
@@ -79,12 +79,23 @@ export class BackupAndRestore extends tfl.Callback {
     const model = this.user!;
     // Every process reads: where each has a part of the optimizer's state, that is a call of all.
     const optimizer = await model.optimizer.getWeights();
-    const tensors = model.getWeights();
-    const weights = model.weights.map(({ originalName: name }, i) => ({ name, tensor: tensors[i]! }));
+    const own = model.getWeights();
+    const tensorOf = new Map(model.weights.map((weight, i) => [weight, own[i]!]));
+    const trained = trainedIn(model);
+    const weights = weightsByLayer(model).map((weight) => ({
+      name: weight.originalName,
+      tensor: tensorOf.get(weight)!,
+      isTrained: trained.has(weight),
+    }));
     if (!this.isFirst()) return;
     const keptOf = ({ name, tensor }: { readonly name: string; readonly tensor: tfc.Tensor }): Kept => ({ name, shape: tensor.shape });
     const { iterations: steps } = model.optimizer as unknown as { readonly iterations: number };
-    const head: Head = { epoch: epoch + 1, steps, weights: weights.map(keptOf), optimizer: optimizer.map(keptOf) };
+    const head: Head = {
+      epoch: epoch + 1,
+      steps,
+      weights: weights.map((each) => ({ ...keptOf(each), isTrained: each.isTrained })),
+      optimizer: optimizer.map(keptOf),
+    };
     const values = [...weights, ...optimizer].map(({ tensor }) => Float32Array.from(tensor.dataSync<'float32'>()));
     await writeBackup(this.file, head, values);
   }
@@ -100,9 +111,17 @@ export class BackupAndRestore extends tfl.Callback {
   }
 }
 
+const trainedIn = (model: tfl.LayersModel): ReadonlySet<unknown> => new Set(model.trainableWeights);
+
 async function apply(backup: Backup, model: tfl.LayersModel, file: string): Promise<void> {
-  applyWeights(backup, model, file);
   const { optimizer, weights, steps, values } = backup;
+  const trained = trainedIn(model);
+  const isOther = weightsByLayer(model).some((weight, i) => weights[i] && weights[i].isTrained !== trained.has(weight));
+  if (isOther && weights.length === model.weights.length)
+    throw new ArgumentError(
+      `the backup ${file} was written while other layers were trained, and has the optimizer's state of those: freeze the same layers as then, or delete it to begin anew`,
+    );
+  applyWeights(backup, model, file);
   const slots = optimizer.map(({ name, shape }, i) => ({ name, tensor: tfc.tensor(values[weights.length + i]!, [...shape], 'float32') }));
   await model.optimizer.setWeights(slots);
   (model.optimizer as unknown as { iterations_: number }).iterations_ = steps;

@@ -28,7 +28,7 @@ const after = await strategy.run(fn('calls'));
 await strategy.dispose();
 say({ losses, calls, after, digest: await digest(model) });
 `;
-const FUNCTIONS = `
+const FUNCTIONS = `import { existsSync, writeFileSync } from 'node:fs';
 export async function step({ tf, state, replicaIdInSyncGroup: id, numReplicasInSync: of, allReduce }, xs, { rate, common }) {
   state.weights ??= tf.variable(tf.fill([8, 1], 0.1));
   state.optimizer ??= tf.train.adam(rate);
@@ -47,6 +47,12 @@ export async function fails({ replicaIdInSyncGroup: id, numReplicasInSync: of, a
 }
 export const differs = ({ replicaIdInSyncGroup: id, numReplicasInSync: of, allReduce }) => (id === of - 1 ? 0 : allReduce('sum', new Float32Array(3)));
 export const endless = ({ replicaIdInSyncGroup: id }) => { while (id === 0); };
+export function exits() {
+  const place = new URL('./exited', import.meta.url);
+  if (!existsSync(place)) (writeFileSync(place, ''), process.exit());
+  return 1;
+}
+export const sleeps = async (_, ms) => void (await new Promise((resolve) => setTimeout(resolve, ms)));
 export const pidsOf = async ({ allReduce }, ms) => { await new Promise((resolve) => setTimeout(resolve, ms)); return [process.pid, await allReduce('sum', 1)]; };
 `;
 
@@ -133,4 +139,37 @@ await third.dispose();
   for (const error of [died, ended]) expect(error).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type: 'worker', index: 1 }] });
   expect(stuck).toMatchObject({ code: 'STRATEGY_MEMBER', message: expect.stringContaining('Set deadlineMs') as string });
   expect(third).toEqual([counts, [values(pidOf(0), pidOf(1)), met]]);
+});
+
+it('what replicas keep outlives a function thread of their worker; where a worker was started again, the next call of run says that it is lost', async () => {
+  cluster.programs.write('replicas.mjs', FUNCTIONS);
+  const source = `${BUILD}
+const fn = (name) => ({ module: new URL('./replicas.mjs', import.meta.url), name });
+const strategy = new ParameterServerStrategy();
+const coordinator = new ClusterCoordinator(strategy);
+say(await strategy.run(fn('calls')));
+coordinator.schedule(fn('exits'));
+await coordinator.join();
+say(await strategy.run(fn('calls')));
+for (let worker = 0; worker < 2; worker++) coordinator.schedule(fn('sleeps'), [3000]);
+console.log('waits');
+await coordinator.join();
+await new Promise((resolve) => setTimeout(resolve, 3000)); // it joins again
+await strategy.run(fn('calls')).then(say, told);
+await strategy.dispose();
+`;
+  const running = cluster.coordinate(source);
+  await running.said('waits');
+  await new Promise((resolve) => setTimeout(resolve, 500)); // the functions have begun
+  const victim = cluster.processOf('worker', 1);
+  victim.child.kill('SIGKILL');
+  await victim.ended;
+  await cluster.serve('worker', 1).said('serves');
+  const { status, output, errors } = await running.ended;
+  expect(status, errors).toBe(0);
+  const lines = output.trim().split('\n');
+  const [first, second, , lost] = lines.map((line) => (line === 'waits' ? undefined : (JSON.parse(line) as unknown)));
+  const values = (...all: unknown[]): unknown => ({ values: all });
+  expect([first, second]).toEqual([1, 2].map((count) => [values(0, 1), values(count, count)]));
+  expect(lost).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type: 'worker', index: 1 }] });
 });

@@ -6,7 +6,8 @@ import * as tf from '@tensorflow/tfjs-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { BackupAndRestore } from './backup.js';
 import { ArgumentError } from './errors.js';
-import { compiled, mlp, oneHot, rows } from './models.fixture.js';
+import * as tfl from '@tensorflow/tfjs-layers';
+import { CLASSES, compiled, FEATURES, mlp, oneHot, rows } from './models.fixture.js';
 import { freeCluster, Programs } from './programs.fixture.js';
 import { SidecarEvaluator, type Evaluation, type SidecarOptions } from './sidecar-evaluator.js';
 
@@ -51,6 +52,31 @@ it('evaluates what each epoch has left, as the model that was trained does, and 
   expect(again).toEqual({ ended: 'maxEvaluations', evaluations: result.evaluations.slice(-1) });
 });
 
+it('gives the weights of a training that freezes a layer to the layers that they are of', async () => {
+  const square = (): tfl.Sequential => {
+    const dense = (units: number) => tfl.layers.dense({ units, inputShape: [FEATURES] });
+    return tfl.sequential({ layers: [dense(FEATURES), tfl.layers.batchNormalization(), dense(FEATURES), dense(CLASSES)] });
+  };
+  const place = { folder: join(folder, 'frozen') };
+  const model = square();
+  model.layers[0]!.trainable = false;
+  compiled(model, () => tf.train.adam(0.02), { loss: 'meanSquaredError' });
+  const backup = new BackupAndRestore(place.folder, { keep: true });
+  await backup.restore(model);
+  await backup.onTrainBegin();
+  await model.fit(rows(), oneHot(), { epochs: 1, verbose: 0, shuffle: false });
+  await backup.onEpochEnd(0);
+  const [loss] = (model.evaluate(rows(), oneHot()) as tf.Scalar[]).map((value) => value.dataSync()[0]!);
+  const other = compiled(square(), () => 'sgd', { loss: 'meanSquaredError' });
+  const { evaluations } = await new SidecarEvaluator(optionsOf({ ...place, model: other, maxEvaluations: 1 })).start();
+  expect(evaluations[0]!.values['loss']).toBe(loss);
+  // Its optimizer's state is of the layers that were trained.
+  await expect(new BackupAndRestore(place.folder).restore(other)).rejects.toThrow('freeze the same layers as then');
+  const same = square();
+  same.layers[0]!.trainable = false;
+  expect(await new BackupAndRestore(place.folder).restore(compiled(same, () => tf.train.adam(0.02)))).toBe(1);
+});
+
 it('ends when nothing comes, and when it is stopped', async () => {
   const nothing = { folder: join(folder, 'none') };
   expect(await new SidecarEvaluator(optionsOf({ ...nothing, deadlineMs: 20 })).start()).toEqual({ evaluations: [], ended: 'deadline' });
@@ -63,7 +89,13 @@ it('ends when nothing comes, and when it is stopped', async () => {
 it('refuses a model that is not compiled, options without a meaning, another model and a damaged file', async () => {
   expect(() => new SidecarEvaluator(optionsOf({ model: mlp() }))).toThrow('model must be compiled');
   expect(() => new SidecarEvaluator(optionsOf({ folder: '' }))).toThrow(ArgumentError);
-  expect(() => new SidecarEvaluator(optionsOf({ epochs: 0 }))).toThrow('epochs must be a whole number from 1, not 0');
+  expect(() => new SidecarEvaluator(optionsOf({ epochs: 0 }))).toThrow('epochs must be a whole number from 1 to');
+  expect(() => new SidecarEvaluator(optionsOf({ intervalMs: 2 ** 31 }))).toThrow(
+    'intervalMs must be a whole number from 1 to 86400000, not 2147483648',
+  );
+  expect(() => new SidecarEvaluator(optionsOf({ intervalMS: 5 } as object))).toThrow('has no option intervalMS; there are model, folder');
+  expect(() => new SidecarEvaluator(optionsOf({ data: undefined! }))).toThrow('data must have xs and ys');
+  expect(() => new SidecarEvaluator(optionsOf({ onEvaluation: 'print' as never }))).toThrow('onEvaluation must be a function');
   const other = compiled(mlp('softmax', 4), () => 'sgd');
   await expect(new SidecarEvaluator(optionsOf({ model: other })).start()).rejects.toThrow('is of another model');
   writeFileSync(join(folder, 'one', 'backup.paceline'), 'torn');

@@ -9,6 +9,7 @@ import type * as tfc from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { applyWeights, backupFile, readOtherBackup } from './backup-file.js';
 import { ArgumentError } from './errors.js';
+import { LONGEST_MS } from './thread-strategies.js';
 
 type Values = tfc.Tensor | tfc.Tensor[] | { readonly [name: string]: tfc.Tensor };
 
@@ -40,6 +41,19 @@ export interface Evaluation {
   readonly values: Readonly<Record<string, number>>;
 }
 
+/** Each with the largest number that it may be; undefined for what is no number. */
+const OPTIONS: Readonly<Record<keyof SidecarOptions, number | undefined>> = {
+  model: undefined,
+  folder: undefined,
+  data: undefined,
+  onEvaluation: undefined,
+  batchSize: Number.MAX_SAFE_INTEGER,
+  epochs: Number.MAX_SAFE_INTEGER,
+  maxEvaluations: Number.MAX_SAFE_INTEGER,
+  intervalMs: LONGEST_MS,
+  deadlineMs: LONGEST_MS,
+};
+
 const INTERVAL_MS = 1_000;
 const DEADLINE_MS = 300_000;
 
@@ -49,15 +63,22 @@ export class SidecarEvaluator {
 
   /** @throws ArgumentError for an option that has no meaning */
   constructor(private readonly options: SidecarOptions) {
-    const { model, folder } = options;
+    const { model, folder, data, onEvaluation } = options;
+    const unknown = Object.keys(options).find((name) => !Object.hasOwn(OPTIONS, name));
+    if (unknown !== undefined)
+      throw new ArgumentError(`SidecarEvaluator has no option ${unknown}; there are ${Object.keys(OPTIONS).join(', ')}`);
     if (typeof folder !== 'string' || folder === '')
       throw new ArgumentError('SidecarEvaluator: folder must be that of the BackupAndRestore of a training');
     if (!(model?.loss as unknown))
       throw new ArgumentError('SidecarEvaluator: model must be compiled: its loss and metrics are what is evaluated');
-    for (const name of ['batchSize', 'epochs', 'maxEvaluations', 'intervalMs', 'deadlineMs'] as const) {
-      const value = options[name];
-      if (value !== undefined && !(Number.isInteger(value) && value >= 1))
-        throw new ArgumentError(`SidecarEvaluator: ${name} must be a whole number from 1, not ${String(value)}`);
+    if (!(data?.xs as unknown) || !(data.ys as unknown))
+      throw new ArgumentError('SidecarEvaluator: data must have xs and ys, as model.evaluate takes them');
+    if (onEvaluation !== undefined && typeof onEvaluation !== 'function')
+      throw new ArgumentError('SidecarEvaluator: onEvaluation must be a function');
+    for (const [name, most] of Object.entries(OPTIONS)) {
+      const value = options[name as keyof SidecarOptions];
+      if (most !== undefined && value !== undefined && !(Number.isInteger(value) && (value as number) >= 1 && (value as number) <= most))
+        throw new ArgumentError(`SidecarEvaluator: ${name} must be a whole number from 1 to ${most}, not ${String(value)}`);
     }
     this.file = backupFile(folder);
   }

@@ -121,6 +121,11 @@ export class MemberResiduals {
     this.sendAgain(server);
   }
 
+  /** Replicas wait for what the checkpoint has of them: no compute thread owes anything for these. */
+  get isTaking(): boolean {
+    return this.taking !== undefined;
+  }
+
   /** Calls `then` when everything is taken that the checkpoint has of these replicas; at once in a round that does not follow it. */
   prepare(round: number, replicas: readonly number[], then: () => void): void {
     if (this.stored === undefined || this.stored !== round - 1 || !this.options.compute.takeResidual || this.kept.length === 0)

@@ -4,6 +4,7 @@ import { FrameType } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
 import { Member } from './member.js';
 import { chunksOf } from '../transfer/chunks.js';
+import { ResidualLayout } from '../transfer/residuals.js';
 
 const BYTES = 16;
 
@@ -180,4 +181,98 @@ test('whether a chunk is kept is decided when its header comes: a copy of what w
   expect(evaluated, 'the copy lies elsewhere').toEqual([]);
   tellAgain();
   expect(messages.filter(({ type }) => type === 'pull')).toEqual([{ type: 'pull', generation: 1, chunk: 0 }]);
+});
+
+const connectionOf = (messages: Message[]): Connection =>
+  ({
+    isOpen: true,
+    queuedBytes: 0,
+    sentBytes: 0,
+    receivedBytes: 0,
+    sendMessage: (message: Message) => void messages.push(message),
+  }) as never;
+const welcomeOf = (server: number, round: number, more: object = {}): Message =>
+  ({ type: 'welcome', id: 'w', server, round, view: 1, term: 1, applied: '', window: 8, base: 0, phase: 'training', ...more }) as Message;
+const headerOf = (type: number, round: number, chunk: number, nodeHi = 0): never =>
+  ({ type, codec: 0, attempt: 1, term: 1, view: 1, round, chunk, nodeLo: 0, nodeHi, length: BYTES }) as never;
+
+test('a compute thread whose replicas wait for residuals of a checkpoint rests: the load is no hang', () => {
+  const messages: Message[] = [];
+  const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
+  const steps: number[] = [];
+  const member = new Member({
+    id: 'w',
+    attempt: 1,
+    servers: 1,
+    totalRounds: 10,
+    chunks: [{ index: 0, offset: 0, length: BYTES / 4, server: 0 }],
+    store: { bytes: (generation) => memory[generation & 1]! },
+    compute: {
+      step: (round) => void steps.push(round),
+      evaluate: () => undefined,
+      committed: () => undefined,
+      readResiduals: () => undefined,
+      takeResidual: () => undefined,
+    },
+    residuals: new ResidualLayout([BYTES / 4]),
+    onEnd: () => undefined,
+  });
+  member.attach(0, connectionOf(messages));
+  member.message(0, welcomeOf(0, 5, { residuals: 4 }));
+  member.message(0, { type: 'view', view: 1, term: 1, round: 5, members: [{ id: 'w', seat: 0, incarnation: 0, replicas: [0] }] });
+  const come = (header: never): void => {
+    member.payloadFor(header);
+    member.data(header);
+  };
+  const beats = (): number[] => {
+    messages.length = 0;
+    for (let i = 0; i < 3; i++) member.heartbeat(7);
+    const progress = messages.flatMap((message) => (message.type === 'heartbeat' ? [message.progress] : []));
+    return progress.map((each) => each - progress[0]!);
+  };
+  come(headerOf(FrameType.parameters, 5, 0));
+  expect(messages.some(({ type }) => type === 'residual-pull')).toBe(true);
+  expect([beats(), steps]).toEqual([[0, 1, 2], []]);
+  come(headerOf(FrameType.residual, 4, 0, 1));
+  expect([beats(), steps]).toEqual([[0, 0, 0], [5]]);
+});
+
+test('chunks that no round has exchanged since are here after a gap of rounds, with their values', () => {
+  const count = 8;
+  const chunks = Array.from({ length: count }, (_, index) => ({ index, server: index >> 1, offset: 4 * index, length: 4 }));
+  const memory = [new Uint8Array(BYTES * count), new Uint8Array(BYTES * count)];
+  const steps: number[] = [];
+  const member = new Member({
+    id: 'w',
+    attempt: 1,
+    servers: 4,
+    totalRounds: 100,
+    chunks,
+    isExchanged: (round, chunk) => chunk === round % count,
+    store: { bytes: (generation) => memory[generation & 1]! },
+    compute: { step: (round) => void steps.push(round), evaluate: () => undefined, committed: () => undefined },
+    onEnd: () => undefined,
+  });
+  const members = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0] }];
+  const value = (generation: number, chunk: number): number => 10 * generation + chunk;
+  const come = (generation: number, chunk: number): void => {
+    const header = headerOf(FrameType.parameters, generation, chunk);
+    member.payloadFor(header).fill(value(generation, chunk));
+    member.data(header);
+  };
+  for (let server = 0; server < 4; server++) member.attach(server, connectionOf([]));
+  for (let server = 0; server < 4; server++) member.message(server, welcomeOf(server, 4));
+  for (const { index } of chunks) come(4, index);
+  member.message(0, { type: 'view', view: 1, term: 1, round: 4, members });
+  expect(steps).toEqual([4]);
+  come(5, 4);
+  // Away from server 0, which has chunks 0 and 1: rounds 8 and 9 exchange nothing else.
+  for (let round = 5; round <= 10; round++) if (round % count > 1) come(round + 1, round % count);
+  member.attach(0, connectionOf([]));
+  member.message(0, welcomeOf(0, 11));
+  for (const chunk of [0, 1]) come(11, chunk);
+  member.message(0, { type: 'view', view: 9, term: 1, round: 11, members });
+  expect(steps).toEqual([4, 11]);
+  const newest = [11, 11, 11, 4, 5, 6, 7, 8];
+  expect(Array.from({ length: count }, (_, chunk) => memory[1]![chunk * BYTES])).toEqual(newest.map(value));
 });

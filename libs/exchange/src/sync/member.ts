@@ -21,7 +21,7 @@ import {
 import type { Connection } from '../connection.js';
 import { bitsOf } from '../transfer/bitmap.js';
 import { TakenCredits } from '../transfer/credit-window.js';
-import { partOf, type GradientNode, type MemberChunk } from '../transfer/chunks.js';
+import { type GradientNode, type MemberChunk } from '../transfer/chunks.js';
 import { RowPulls } from '../transfer/row-pulls.js';
 import type { ReplicaResidual } from '../transfer/residuals.js';
 import type { Rows } from '../transfer/rows.js';
@@ -30,18 +30,13 @@ import type { Outcome } from '../attempt/attempt-options.js';
 import { MEMBER_ROWS, type MemberOptions, type MemberState } from './member-table.js';
 import { StateTable } from '../attempt/state-table.js';
 import { spans } from '../trace/spans.js';
+import { HeldGenerations } from './held-generations.js';
 import { MemberResiduals } from './member-residuals.js';
 import { RoundPace } from './round-pace.js';
 
-interface Slot {
-  generation: number;
-  /** Chunks that have come, by their index. */
-  readonly have: Set<number>;
-}
-
 export class Member extends WorkerTransfer<MemberOptions> {
   readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
-  private readonly slots: [Slot, Slot];
+  private readonly held: HeldGenerations;
   private readonly ownedBy: MemberChunk[][];
   private readonly credits = new TakenCredits();
   private readonly pulls: RowPulls;
@@ -71,8 +66,14 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   constructor(options: MemberOptions) {
     super(options);
-    const empty = (): Slot => ({ generation: -1, have: new Set() });
-    this.slots = [empty(), empty()];
+    this.held = new HeldGenerations({
+      chunks: this.byIndex,
+      bytes: (generation) => options.store.bytes(generation),
+      isExchanged: options.isExchanged,
+      opens: (generation) => {
+        if (generation > this.round + 1 && this.roundKnown) this.table.take('parametersAhead', 'SYNCING');
+      },
+    });
     if (options.paceClock) this.rate = new RoundPace(options.paceClock);
     const { chunks, groups = [] } = options;
     const owned = [...chunks, ...groups.map(({ index, server, rows, width }) => ({ index, server, offset: 0, length: rows * width }))];
@@ -89,7 +90,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const chunk = this.chunkOf(header);
     const generation = this.generationOf(header);
     this.receiving.set(chunk.index, generation);
-    const slot = this.table.state === 'OVER' ? undefined : this.slotFor(generation);
+    const slot = this.table.state === 'OVER' ? undefined : this.held.slotFor(generation);
     // A chunk that is here is in use: the compute thread reads it, and a second copy may yet fail its checksum.
     const isWanted =
       slot !== undefined && !slot.have.has(chunk.index) && (!this.isDifference(header.codec) || this.baseOf(header) !== undefined);
@@ -99,14 +100,13 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** A chunk that is late is that of the present generation, where the rounds in between have not exchanged it. */
   private generationOf({ round, chunk }: FrameHeader): number {
     let generation = round;
-    while (generation < this.round && !this.exchanges(generation, chunk)) generation++;
+    while (generation < this.round && !this.held.exchanges(generation, chunk)) generation++;
     return generation;
   }
 
   /** The vector of the generation before, where this chunk of it is here. */
   private baseOf({ round, chunk }: FrameHeader): Uint8Array | undefined {
-    const slot = this.slots[(round - 1) & 1]!;
-    return slot.generation === round - 1 && slot.have.has(chunk) ? this.options.store.bytes(round - 1) : undefined;
+    return this.held.has(round - 1, chunk) ? this.options.store.bytes(round - 1) : undefined;
   }
 
   /** Where the payload of a frame goes that is no chunk of parameters: rows, or what a replica has kept. */
@@ -130,7 +130,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     }
     if (header.codec === Codec.rows) return this.receivedShorter(this.pulls.groupOf(header.chunk).server, this.pulls.data(header) ?? 0);
     const generation = this.receiving.get(header.chunk)!;
-    const slot = this.slots[generation & 1]!;
+    const slot = this.held.at(generation);
     if (slot.generation !== generation) return this.table.take('parametersStale');
     const isKept = this.wasKept(
       header,
@@ -144,8 +144,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
       return isMissing ? this.sendToOwner(header.chunk, { type: 'pull', generation: header.round, chunk: header.chunk }) : undefined;
     }
     slot.have.add(header.chunk);
-    if (generation < this.round) this.carry(generation, [header.chunk]);
-    const complete = this.isComplete(this.round);
+    if (generation < this.round) this.held.carry(generation, [header.chunk]);
+    const complete = this.held.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
     if (complete) this.start();
   }
@@ -236,10 +236,14 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   // ---- from the worker ----
 
-  /** A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. */
+  /**
+   * A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. While residuals are loaded it rests,
+   * as it does while parameters are.
+   */
   heartbeat(computed: number): void {
     this.computed = computed;
-    this.beat(computed, this.measuring > 0 || this.owesNodes(), this.codec ? undefined : this.rate);
+    const isComputing = this.measuring > 0 || (this.owesNodes() && !this.kept?.isTaking);
+    this.beat(computed, isComputing, this.codec ? undefined : this.rate);
   }
 
   private owesNodes(): boolean {
@@ -251,7 +255,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   waitingFor(): string {
     const missing = this.missingConnection();
     if (missing !== undefined) return missing;
-    if (!this.isComplete(this.round)) return `parameters of generation ${this.round}`;
+    if (!this.held.isComplete(this.round)) return `parameters of generation ${this.round}`;
     if (this.asked.size > this.told.length) return `its own replicas of round ${this.round}`;
     return `COMMIT of round ${this.round}`;
   }
@@ -296,7 +300,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** Generations that are committed stay: the standby had them whole before they were. */
   private takenOver(server: number): void {
     this.table.take('takenOver');
-    const slot = this.slots[(this.round + 1) & 1]!;
+    const slot = this.held.at(this.round + 1);
     if (slot.generation !== this.round + 1) return;
     for (const { index } of this.ownedBy[server]!) slot.have.delete(index);
   }
@@ -316,13 +320,10 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   /** Asks for the chunks that it misses: of the present generation, then of the next one where that is to be measured. */
   private pull(): void {
-    const generation = this.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
-    if (!this.roundKnown || generation === undefined || !this.mayMeasure(generation) || this.isComplete(generation)) return;
-    const slot = this.slots[generation & 1]!;
-    for (const chunk of this.options.chunks) {
-      if (slot.generation === generation && slot.have.has(chunk.index)) continue;
-      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
-    }
+    const generation = this.held.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
+    if (!this.roundKnown || generation === undefined || !this.mayMeasure(generation) || this.held.isComplete(generation)) return;
+    for (const chunk of this.options.chunks)
+      if (!this.held.has(generation, chunk.index)) this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
   }
 
   /** From the first chunk on: what a server lacks of them is not known. */
@@ -340,7 +341,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       for (const node of this.nodes) {
         if (node.next[server] !== place) continue;
         node.next[server] = place + 1;
-        if (!isApplied && this.exchanges(this.round, chunks[place]!.index)) this.sendChunk(node, chunks[place]!);
+        if (!isApplied && this.held.exchanges(this.round, chunks[place]!.index)) this.sendChunk(node, chunks[place]!);
       }
     }
   }
@@ -364,7 +365,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     // What the last rounds have sent is known before the attempt is over.
     if (this.isTrained || this.round >= this.options.totalRounds) this.heartbeat(this.computed);
     if (message.members) this.takeMembers(message.view, message.term, message.members);
-    this.table.take('commit', this.isComplete(this.round) ? 'READY' : 'SYNCING');
+    this.table.take('commit', this.held.isComplete(this.round) ? 'READY' : 'SYNCING');
     this.start();
   }
 
@@ -377,8 +378,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private moveTo(round: number): void {
     this.roundKnown = true;
     if (round <= this.round) return;
-    this.carryTo(round);
     this.round = round;
+    this.held.moveTo(round);
     spans.mark(round);
     this.releaseNodes();
     this.told = [];
@@ -391,8 +392,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   }
 
   private start(): void {
-    if (!this.roundKnown || !this.isComplete(this.round)) return;
-    this.carry(this.round, this.slots[this.round & 1]!.have);
+    if (!this.roundKnown || !this.held.isComplete(this.round)) return;
+    this.held.carry(this.round, this.held.at(this.round).have);
     this.measure();
     if (this.isTrained || this.round >= this.options.totalRounds) return;
     const fresh = this.replicas.filter((replica) => !this.asked.has(replica));
@@ -403,33 +404,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const codec = this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined;
     const step = (): void => this.options.compute.step(this.round, fresh, codec);
     return this.kept ? this.kept.prepare(this.round, fresh, step) : step();
-  }
-
-  private exchanges(round: number, chunk: number): boolean {
-    return this.options.isExchanged?.(round, chunk) !== false;
-  }
-
-  /** What is here of a generation that is not complete counts too. */
-  private carryTo(round: number): void {
-    if (!this.options.isExchanged) return;
-    for (let generation = Math.max(this.round, round - 2); generation < round; generation++) {
-      const slot = this.slots[generation & 1]!;
-      if (slot.generation === generation) this.carry(generation, slot.have);
-    }
-  }
-
-  /** Chunks that a round does not exchange are those of the next generation too. */
-  private carry(round: number, chunks: Iterable<number>): void {
-    if (!this.options.isExchanged) return;
-    const next = this.slotFor(round + 1);
-    if (!next) return;
-    const [from, to] = [this.options.store.bytes(round), this.options.store.bytes(round + 1)];
-    for (const index of chunks) {
-      if (next.have.has(index) || this.exchanges(round, index)) continue;
-      const chunk = this.byIndex.get(index)!;
-      partOf(to, chunk).set(partOf(from, chunk));
-      next.have.add(index);
-    }
   }
 
   private onEvaluate({ generation, blocks }: MessageOf<'evaluate'>): void {
@@ -446,35 +420,17 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private measure(): void {
     if (!this.pendingEvaluation) return;
     const { generation, blocks } = this.pendingEvaluation;
-    if (generation >= this.round && !(this.mayMeasure(generation) && this.isComplete(generation))) return;
+    if (generation >= this.round && !(this.mayMeasure(generation) && this.held.isComplete(generation))) return;
     this.pendingEvaluation = undefined;
     if (generation < this.round) return;
     this.measuring += blocks.length;
     this.options.compute.evaluate(generation, blocks);
   }
 
-  private isComplete(generation: number): boolean {
-    const slot = this.slots[generation & 1]!;
-    return slot.generation === generation && this.isWhole(slot.have);
-  }
-
-  /** The slot that takes chunks of `generation`, or undefined when the generation is not wanted any more. */
-  private slotFor(generation: number): Slot | undefined {
-    const slot = this.slots[generation & 1]!;
-    if (slot.generation === generation) return slot;
-    if (slot.generation > generation || generation < this.round) return undefined;
-    if (generation > this.round + 1 && this.roundKnown) this.table.take('parametersAhead', 'SYNCING');
-    if (generation === slot.generation + 2) this.carry(slot.generation, slot.have);
-    slot.generation = generation;
-    slot.have.clear();
-    return slot;
-  }
-
   /** Unless its generation k+1 is here: the server has applied it. */
   protected override sendChunk(node: HeldGradient, chunk: MemberChunk, isAsked = false): void {
     const { round } = node.node;
-    const slot = this.slots[(round + 1) & 1]!;
-    if (slot.generation !== round + 1 || !slot.have.has(chunk.index)) super.sendChunk(node, chunk, isAsked);
+    if (!this.held.has(round + 1, chunk.index)) super.sendChunk(node, chunk, isAsked);
   }
 
   private releaseNodes(): void {

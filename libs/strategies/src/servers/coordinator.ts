@@ -7,7 +7,17 @@ import type { TrainingPlan } from '../exchange.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';
 import { runInReplicas, type RunEnds } from './replica-runs.js';
-import { CODES, bytesOf, textBytes, type About, type Standing, type StepFailure, type Stepped, type WorkerPlan } from './messages.js';
+import {
+  CODES,
+  bytesOf,
+  textBytes,
+  type About,
+  type Begun,
+  type Standing,
+  type StepFailure,
+  type Stepped,
+  type WorkerPlan,
+} from './messages.js';
 
 export interface CoordinatorOptions {
   readonly tasks: Tasks;
@@ -60,6 +70,10 @@ export class Coordinator {
   private readonly models = new Map<number, OpenServed>();
   private readonly peers = new Map<number, Peer>();
   private round = 0;
+  /** Replicas keep something for functions of `run`. */
+  private hasRun = false;
+  /** What the replicas of a worker kept is lost. */
+  private forgotten: MemberGone | undefined;
 
   constructor(private readonly options: CoordinatorOptions) {}
 
@@ -154,6 +168,8 @@ export class Coordinator {
   /** A function in all replicas, at the same time. @param args of the replicas of each worker, packed */
   run(fn: NamedFunction, args: readonly Uint8Array[]): Promise<RunEnds> {
     const { workers, shares } = this.options;
+    if (this.forgotten) return Promise.reject(this.forgotten);
+    this.hasRun = true;
     return runInReplicas((name, content) => this.all(workers, name, content), shares, fn, args);
   }
 
@@ -181,7 +197,12 @@ export class Coordinator {
         throw this.faultOf(error, place);
       }
     }
-    await this.all([place], 'begin', () => ({ body: this.begun }));
+    const [answer] = await this.all([place], 'begin', () => ({ body: this.begun }));
+    if (this.hasRun && !(answer!.body as Begun).isKept)
+      this.forgotten ??= new MemberGone(
+        [place],
+        `${this.options.tasks.names[place]!}: it was started again, and what its replicas kept in \`state\` for functions of run is lost; make a new strategy, and begin with what was saved last`,
+      );
     for (const { model, plan, description } of this.models.values())
       await this.all([place], 'open', () => this.openedBy(worker, model, plan, description));
   }

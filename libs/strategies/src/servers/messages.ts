@@ -40,6 +40,11 @@ export interface Begin {
   readonly threads: number;
   readonly deadlineMs: number;
 }
+/** The answer of a worker. */
+export interface Begun {
+  /** It goes on with its compute threads, and what their replicas keep. */
+  readonly isKept: boolean;
+}
 
 /** One of the processes, as `strategy.servers()` gives it to a program. */
 export interface About {

@@ -14,7 +14,7 @@ import {
 import { ArgumentError, ClusterConfigError } from '../errors.js';
 import { resolverOf } from '../resolved-by.js';
 import { secretOf } from '../secret.js';
-import type { About } from './messages.js';
+import type { About, Begun } from './messages.js';
 import { ParameterHost } from './parameter-host.js';
 import { WorkerHost } from './worker-host.js';
 
@@ -101,7 +101,7 @@ export class Server {
       async (name, received) => {
         if (name === 'about') return { body: await this.about(host) };
         const content = await answers(name, received);
-        return name === 'begin' ? { body: await this.about(host) } : content;
+        return name === 'begin' ? { body: { ...(await this.about(host)), ...(content.body as Partial<Begun>) } } : content;
       },
       () => {
         this.peers.delete(peer);

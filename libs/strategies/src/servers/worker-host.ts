@@ -14,6 +14,7 @@ import {
   answered,
   fromBytes,
   type Begin,
+  type Begun,
   type DescribeText,
   type Load,
   type Meet,
@@ -123,15 +124,17 @@ export class WorkerHost {
   private async begin(begun: Begin): Promise<Content> {
     this.forget();
     await this.functions.close(); // what functions keep is of their coordinator
-    const { threads, deadlineMs } = begun;
+    const { threads, deadlineMs, session } = begun;
     const isOther = this.begun?.threads !== threads || this.begun.deadlineMs !== deadlineMs;
-    if (isOther || this.runs.hasFunctions || this.pool?.isOpen !== true) {
+    // A session that begins again here goes on with what its replicas keep: another worker's function thread has ended, or this one's.
+    const isKept = this.begun?.session === session && this.pool?.isOpen === true;
+    if (!isKept && (isOther || this.runs.hasFunctions || this.pool?.isOpen !== true)) {
       await this.pool?.dispose();
       this.runs = new RunHost();
       this.pool = new ThreadPool({ threads, deadlineMs, group: this.runs });
     }
     this.begun = begun;
-    return {};
+    return { body: { isKept } satisfies Begun };
   }
 
   private async reached(point: Promise<Reached>): Promise<Content> {
