@@ -143,13 +143,20 @@ export const PARTS = [
   {
     name: 'cases',
     holds:
-      'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial, the package by npm, every codec with a worker that dies; only when it is named',
+      'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial, the package by npm, every codec with a worker that dies, what the parts api, cluster and cli leave out; only when it is named',
     tests: [
       ...WHOLE_TREE,
       'test/numerics/webgpu.test.ts',
       'test/cli/tutorials.test.ts',
       'test/cli/package.test.ts',
       'test/cluster/bits.test.ts',
+      'test/cluster/datasets.test.ts',
+      'test/cluster/system',
+      'test/cluster/auto-strategy.test.ts',
+      'test/cluster/compute-threads.test.ts',
+      'test/cli/stack.test.ts',
+      'test/cli/export.test.ts',
+      'test/api/stopped-api.test.ts',
     ],
     files: ['test/api/no-untyped-fault.test.ts'],
     needsBuild: true,

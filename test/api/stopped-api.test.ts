@@ -13,6 +13,9 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ScriptedFleet } from './scripted-fleet.js';
 import { TOKEN_SECRET, until } from './services.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 const API = join(import.meta.dirname, '../../apps/api/dist/bundle/main.js');
 const KEY = `pcl_000000000000_${'k'.repeat(32)}`;
 const folder = join(tmpdir(), `paceline-stopped-api-${process.pid}`);
@@ -153,30 +156,33 @@ async function goesOnInVain(first: Api, other: Api): Promise<void> {
   expect(await rows()).toEqual(before);
 }
 
-it('the other takes over; the stopped one, which has nothing in hand, notices when it goes on, and does not reconcile', async () => {
-  const { first, other } = await twoApis();
-  fleet = await new ScriptedFleet(redis.url).ready();
-  const server = fleet.beat('server');
-  fleet.beat('worker');
-  await createRun(first);
-  await until('something that it wrote', async () => (await writtenBy(first)).length > 0);
-  await fleet.takePlacement(); // another run's, so that the server is there for the next
-  // That it was sent is written down after it was: in hand, though nothing is to be decided.
-  await until('nothing in hand', async () => (await database.query('SELECT 1 FROM "Outbox" WHERE "sentAt" IS NULL')).rows.length === 0);
+it.runIf(IS_SOAK)(
+  'the other takes over; the stopped one, which has nothing in hand, notices when it goes on, and does not reconcile',
+  async () => {
+    const { first, other } = await twoApis();
+    fleet = await new ScriptedFleet(redis.url).ready();
+    const server = fleet.beat('server');
+    fleet.beat('worker');
+    await createRun(first);
+    await until('something that it wrote', async () => (await writtenBy(first)).length > 0);
+    await fleet.takePlacement(); // another run's, so that the server is there for the next
+    // That it was sent is written down after it was: in hand, though nothing is to be decided.
+    await until('nothing in hand', async () => (await database.query('SELECT 1 FROM "Outbox" WHERE "sentAt" IS NULL')).rows.length === 0);
 
-  first.child.kill('SIGSTOP');
-  const runId = await createRun(other);
-  await fleet.claimPlaces(runId, [server.id]);
-  // Only who reconciles tells the server to begin.
-  await until('the start', () => fleet!.control(runId, 'start'));
-  expect(await reconciles(other)).toBe(true);
-  expect(other.log()).toContain(TAKEN_FROM_A_STOPPED_ONE);
-  await goesOnInVain(first, other);
-  // And back: who ends in order, or dies, frees the lock at once.
-  other.child.kill('SIGKILL');
-  await until('the first one to take over again', () => reconciles(first));
-  expect(first.log()).not.toContain(TAKEN_FROM_A_STOPPED_ONE);
-});
+    first.child.kill('SIGSTOP');
+    const runId = await createRun(other);
+    await fleet.claimPlaces(runId, [server.id]);
+    // Only who reconciles tells the server to begin.
+    await until('the start', () => fleet!.control(runId, 'start'));
+    expect(await reconciles(other)).toBe(true);
+    expect(other.log()).toContain(TAKEN_FROM_A_STOPPED_ONE);
+    await goesOnInVain(first, other);
+    // And back: who ends in order, or dies, frees the lock at once.
+    other.child.kill('SIGKILL');
+    await until('the first one to take over again', () => reconciles(first));
+    expect(first.log()).not.toContain(TAKEN_FROM_A_STOPPED_ONE);
+  },
+);
 
 /**
  * It has read rows by which a seat is due to be opened, and stands still before it decides. Meanwhile the other opens the seat and a worker holds
@@ -231,7 +237,7 @@ it('one that is stopped with a decision in hand drops it when it goes on', async
   await goesOnInVain(first, other);
 });
 
-it('while Redis is out of memory the one that reconciles says so in the runs, and the other does not', async () => {
+it.runIf(IS_SOAK)('while Redis is out of memory the one that reconciles says so in the runs, and the other does not', async () => {
   const { first, other } = await twoApis();
   fleet = await new ScriptedFleet(redis.url).ready();
   const runId = await createRun(first);

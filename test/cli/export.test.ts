@@ -9,6 +9,9 @@ import { EXIT } from '@paceline/runtime';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createHome, until, type Home } from './command-line.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 const STOCK = join(import.meta.dirname, '../../libs/models/src/stock-tfjs.fixture.mjs');
 
 /** Rows of the evaluation split that are predicted; `evaluate` below measures all of it. */
@@ -322,7 +325,7 @@ describe('verify', () => {
     expect(files[0]!.weights.relative).toBeLessThan(1e-5);
   });
 
-  it('replays it in processes of the library too, and says which strategy cannot follow it', async () => {
+  it.runIf(IS_SOAK)('replays it in processes of the library too, and says which strategy cannot follow it', async () => {
     const strategies = 'multi-worker-mirrored:ring,parameter-server:async';
     const { exit, stdout, stderr } = await home.run(['verify', '--strategy', strategies, golden('mirrored-mlp-sgd.json')]);
     expect(exit, stderr).toBe(EXIT.unsuccessful);

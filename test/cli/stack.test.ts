@@ -8,6 +8,9 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { needOf, processesOf } from '../../tools/dev.mjs';
 import { allGone, createHome, familyOf, until, type Home, type Running } from './command-line.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 let home: Home;
 let up: Running;
 let announced: {
@@ -146,41 +149,44 @@ describe('a run', () => {
     expect(other.result.weightsSha256).not.toBe(first.result.weightsSha256);
   });
 
-  it('whose worker crashes in native code goes on: the worker is replaced, the weights are the same, and an event says why', async () => {
-    const flags = ['--rounds', '400', '--replicas', '4', '--global-batch', '256'];
-    const calm = await json<Ended>('train', ...flags);
-    const id = (await home.run(['train', '--detach', ...flags])).stdout.trim();
-    const seated = async (): Promise<FleetMember[]> =>
-      (await json<{ workers: FleetMember[] }>('workers')).workers.filter(({ runId }) => runId === id);
-    // It lasts until both have a seat, however fast the machine is.
-    const slow = new Set<number>();
-    const paced = pace(() => [...slow], 0.1);
-    let victim: FleetMember;
-    try {
-      const both = await until('both workers to have a seat', async () => {
-        const busy = await seated();
-        if (busy[0]) slow.add(busy[0].pid);
-        return busy.length === 2 ? busy : undefined;
-      });
-      victim = both.find(({ pid }) => announced.processes.some((process) => process.name === 'worker-2' && process.pid === pid))!;
-      process.kill(victim.pid, 'SIGSEGV');
-    } finally {
-      paced.end();
-    }
-    const over = await until(
-      'the run to end',
-      async () => {
-        const run = await withEvents(id);
-        return ['SUCCEEDED', 'FAILED'].includes(run.status) ? run : undefined;
-      },
-      90_000,
-    );
-    expect(over.status).toBe('SUCCEEDED');
-    expect(over.result!.weightsSha256).toBe(calm.result!.weightsSha256);
-    expect(over.events.find(({ type }) => type === 'worker.died')?.message).toBe(
-      `the process of worker ${victim.id} ended by SIGSEGV: native code of its engine has crashed; its replicas are computed by others`,
-    );
-  });
+  it.runIf(IS_SOAK)(
+    'whose worker crashes in native code goes on: the worker is replaced, the weights are the same, and an event says why',
+    async () => {
+      const flags = ['--rounds', '400', '--replicas', '4', '--global-batch', '256'];
+      const calm = await json<Ended>('train', ...flags);
+      const id = (await home.run(['train', '--detach', ...flags])).stdout.trim();
+      const seated = async (): Promise<FleetMember[]> =>
+        (await json<{ workers: FleetMember[] }>('workers')).workers.filter(({ runId }) => runId === id);
+      // It lasts until both have a seat, however fast the machine is.
+      const slow = new Set<number>();
+      const paced = pace(() => [...slow], 0.1);
+      let victim: FleetMember;
+      try {
+        const both = await until('both workers to have a seat', async () => {
+          const busy = await seated();
+          if (busy[0]) slow.add(busy[0].pid);
+          return busy.length === 2 ? busy : undefined;
+        });
+        victim = both.find(({ pid }) => announced.processes.some((process) => process.name === 'worker-2' && process.pid === pid))!;
+        process.kill(victim.pid, 'SIGSEGV');
+      } finally {
+        paced.end();
+      }
+      const over = await until(
+        'the run to end',
+        async () => {
+          const run = await withEvents(id);
+          return ['SUCCEEDED', 'FAILED'].includes(run.status) ? run : undefined;
+        },
+        90_000,
+      );
+      expect(over.status).toBe('SUCCEEDED');
+      expect(over.result!.weightsSha256).toBe(calm.result!.weightsSha256);
+      expect(over.events.find(({ type }) => type === 'worker.died')?.message).toBe(
+        `the process of worker ${victim.id} ended by SIGSEGV: native code of its engine has crashed; its replicas are computed by others`,
+      );
+    },
+  );
 
   it('goes on after --detach, is listed and shown, and ends by cancel', async () => {
     const { runId } = await json<{ runId: string }>('train', '--detach', '--name', 'evil\u200b name', ...LONG).catch(() => ({ runId: '' }));
@@ -354,7 +360,7 @@ describe('npm run dev', () => {
     ]);
   });
 
-  it('starts the processes again that load a changed file, and no others; Ctrl-C ends everything', async () => {
+  it.runIf(IS_SOAK)('starts the processes again that load a changed file, and no others; Ctrl-C ends everything', async () => {
     const own = createHome();
     try {
       const dev = own.startTool('tools/dev.mjs', ['--json', '--port', '0', '--workers', '1']);

@@ -65,8 +65,7 @@ function run(commands: string, cwd: string): Promise<{ readonly exit: number | n
 /** Those that train for longer are run with the sweeps. */
 const TUTORIALS = [
   'own-csv',
-  'own-images',
-  ...(process.env['PACELINE_SOAK'] ? ['language-model', 'predict-a-number', 'text', 'weather'] : []),
+  ...(process.env['PACELINE_SOAK'] ? ['own-images', 'language-model', 'predict-a-number', 'text', 'weather'] : []),
 ];
 
 test.each(TUTORIALS)('%s does what it says', async (name) => {

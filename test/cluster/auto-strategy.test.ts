@@ -4,6 +4,9 @@ import { Stack } from '@paceline/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { eventsOf, expectComplete, ofRounds, reference, runOf, untilRound } from './whole-runs.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 const ROUNDS = 24;
 const SPEC = ofRounds(ROUNDS);
 const auto: RunSpecInput = { ...SPEC, strategy: { kind: 'auto', startWorkers: 2 } };
@@ -78,19 +81,22 @@ test('over a slow link of the server the workers take its shard over, and a late
   await pickedOf(id);
 });
 
-test('on one machine the run goes on as was measured: with its server in the same attempt, or else in another one', async () => {
-  for (const member of [...stack.workers, ...stack.servers]) await stack.end(member, 'SIGTERM');
-  await stack.addServer();
-  await stack.haveWorkers(2);
-  const long = ofRounds(200); // fast ones, of which workers tell with their heartbeats
-  const { id } = await stack.client.createRun({ ...long, strategy: auto.strategy });
-  await stack.until('the pick', 60_000, async () => (await runOf(stack, id)).pickedStrategy !== null);
-  const picked = await pickedOf(id);
-  // How much of a round is exchange is for the machine to say; the pick has to follow from it.
-  expectPickFits(picked);
-  const isServer = picked.kind === 'parameter-server';
-  await expectComplete(stack, id, long, { attempts: isServer ? 1 : 2 });
-});
+test.runIf(IS_SOAK)(
+  'on one machine the run goes on as was measured: with its server in the same attempt, or else in another one',
+  async () => {
+    for (const member of [...stack.workers, ...stack.servers]) await stack.end(member, 'SIGTERM');
+    await stack.addServer();
+    await stack.haveWorkers(2);
+    const long = ofRounds(200); // fast ones, of which workers tell with their heartbeats
+    const { id } = await stack.client.createRun({ ...long, strategy: auto.strategy });
+    await stack.until('the pick', 60_000, async () => (await runOf(stack, id)).pickedStrategy !== null);
+    const picked = await pickedOf(id);
+    // How much of a round is exchange is for the machine to say; the pick has to follow from it.
+    expectPickFits(picked);
+    const isServer = picked.kind === 'parameter-server';
+    await expectComplete(stack, id, long, { attempts: isServer ? 1 : 2 });
+  },
+);
 
 test('what only one strategy is there for is picked at once, with the reason', async () => {
   for (const server of [...stack.servers]) await stack.end(server, 'SIGTERM');

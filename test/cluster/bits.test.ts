@@ -148,7 +148,8 @@ describe('over unix', () => {
   test('2 workers; dropout and batch normalisation; accumulation; augmentation', async () => {
     await plane.addWorker();
     const augmented: RunSpecInput = { ...base, augmentation: { shiftPixels: 2, rotateDegrees: 15, zoom: 0.1, mirror: true } };
-    for (const input of [withServers({ ...base, model: 'mlp-dropout' }, 2), withServers(base, 1, 3), withServers(augmented, 1, 3)]) {
+    const accumulated = ALL ? [withServers(base, 1, 3)] : [];
+    for (const input of [withServers({ ...base, model: 'mlp-dropout' }, 2), ...accumulated, withServers(augmented, 1, 3)]) {
       const result = await plane.finished(await plane.train(input));
       expect(result.weightsSha256).toBe(await reference(input));
     }
@@ -167,10 +168,7 @@ describe('over unix', () => {
   test('3 workers; R = 3 and 5; another seed differs', async () => {
     await plane.addWorker();
     expect(await reference({ ...base, replicas: 3, seed: 8 })).not.toBe(await reference({ ...base, replicas: 3 }));
-    for (const input of [
-      { ...base, replicas: 3, seed: 8 },
-      { ...base, model: 'mlp-dropout' as const, replicas: 5 },
-    ]) {
+    for (const input of [...(ALL ? [{ ...base, replicas: 3, seed: 8 }] : []), { ...base, model: 'mlp-dropout' as const, replicas: 5 }]) {
       const result = await plane.finished(await plane.train(withServers(input, 2)));
       expect(result.weightsSha256).toBe(await reference(input));
     }
@@ -201,6 +199,7 @@ describe('over unix', () => {
     const [part, whole] = [sent.get(true)!, sent.get(false)!];
     expect(part.toServersBytes / whole.toServersBytes).toBeLessThan(0.5);
     expect(part.toWorkersBytes / whole.toWorkersBytes).toBeLessThan(0.6);
+    if (!ALL) return;
     // Slots that begin anew in each round belong to nobody: a worker may die.
     const long = local(2, { length: { rounds: 40 } }, { startWorkers: 3 });
     const run = await plane.train(long);
@@ -250,7 +249,7 @@ describe('over unix', () => {
     expect((await plane.finished(await killedIn(plane, { ...input, strategy }))).weightsSha256).toBe(expected);
   });
 
-  test('parameters as differences: a worker that is SIGKILLed, and workers that join when the run has got far', async () => {
+  test.runIf(ALL)('parameters as differences: a worker that is SIGKILLed, and workers that join when the run has got far', async () => {
     const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2 } as const;
     const inputOf = (codec: NonNullable<RunSpecInput['codec']>): RunSpecInput => ({
       ...base,
@@ -273,7 +272,7 @@ describe('over unix', () => {
       expect(entries.filter((entry) => entry.kind === 'event' && entry.type === RESIDUAL_LOST)).toEqual([]);
   });
 
-  test('parameters as differences, from a checkpoint on: the run says that its bits are others', async () => {
+  test.runIf(ALL)('parameters as differences, from a checkpoint on: the run says that its bits are others', async () => {
     while (plane.workers.length < 2) await plane.addWorker();
     const codec = { kind: 'none', parameters: 'delta-top-k', parameterDensity: 0.1 } as const;
     const input: RunSpecInput = { ...base, model: SMALL, codec };
@@ -312,7 +311,7 @@ describe('over tcp', () => {
     expect(result.weightsSha256).toBe(await reference(input));
   });
 
-  test('all workers gone: the run waits, says for what, and goes on with a new one', async () => {
+  test.runIf(ALL)('all workers gone: the run waits, says for what, and goes on with a new one', async () => {
     const long: RunSpecInput = { ...base, length: { rounds: 60 } };
     const run = await plane.train(withServers(long, 1));
     const slow = await slowed(plane, run);

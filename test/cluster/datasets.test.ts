@@ -129,7 +129,9 @@ test('a table, images and windows over time are learned, with equal bits on 1 an
   expect(weather.spec.loss).toBe('meanSquaredError');
   expect(weather.result!.meanAbsoluteError).toBeGreaterThan(0);
   await stack.haveWorkers(2);
+  // A window over time is cut as rows of a table are: `npm run soak` has it on two workers too.
   for (const [i, spec] of specs.entries()) {
+    if (spec === WEATHER && process.env['PACELINE_SOAK'] !== '1') continue;
     const onTwo = await trained(spec);
     const { weightsSha256, loss } = onOne[i]!.result!;
     expect(onTwo.result).toMatchObject({ weightsSha256, loss });

@@ -8,6 +8,9 @@ import type { Stack } from '@paceline/testkit';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { eventsOf, expectComplete, ofRounds, reference, runOf, typesOf, untilRound } from './whole-runs.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 const ROUNDS = 40;
 const BY_SERVERS = ofRounds(ROUNDS);
 const byWorkers = (standby = 0): RunSpecInput => ({ ...BY_SERVERS, strategy: { kind: 'multi-worker-mirrored', workers: 2, standby } });
@@ -65,21 +68,27 @@ export const mirrored = (given: () => Stack): void => {
       }
     });
 
-    test('two workers with two threads each, and rounds of local steps: the weights that servers give, and no server takes part', async () => {
-      await stack.haveWorkers(2);
-      const threaded = await stack.client.createRun({ ...BY_SERVERS, strategy: { kind: 'multi-worker-mirrored', workers: 2, threads: 2 } });
-      await expectComplete(stack, threaded.id, BY_SERVERS);
-      await stack.until('what each worker has sent', 5_000, () => Promise.resolve(bytesOf(threaded.id).processes === 2));
-      expect(bytesOf(threaded.id).sent / ((ROUNDS + 2) * VECTOR_BYTES)).toBeLessThan(2.1);
-      const local: RunSpecInput = {
-        ...ofRounds(6),
-        globalBatch: 128,
-        strategy: { kind: 'local-update', localSteps: 4, outerOptimizer: 'nesterov', workers: 2 },
-      };
-      const { id } = await stack.client.createRun(local);
-      const { servers } = await expectComplete(stack, id, local);
-      expect(servers.map(({ serverId }) => serverId).sort()).toEqual(stack.workers.map(({ ready }) => ready.id).sort());
-    });
+    test.runIf(IS_SOAK)(
+      'two workers with two threads each, and rounds of local steps: the weights that servers give, and no server takes part',
+      async () => {
+        await stack.haveWorkers(2);
+        const threaded = await stack.client.createRun({
+          ...BY_SERVERS,
+          strategy: { kind: 'multi-worker-mirrored', workers: 2, threads: 2 },
+        });
+        await expectComplete(stack, threaded.id, BY_SERVERS);
+        await stack.until('what each worker has sent', 5_000, () => Promise.resolve(bytesOf(threaded.id).processes === 2));
+        expect(bytesOf(threaded.id).sent / ((ROUNDS + 2) * VECTOR_BYTES)).toBeLessThan(2.1);
+        const local: RunSpecInput = {
+          ...ofRounds(6),
+          globalBatch: 128,
+          strategy: { kind: 'local-update', localSteps: 4, outerOptimizer: 'nesterov', workers: 2 },
+        };
+        const { id } = await stack.client.createRun(local);
+        const { servers } = await expectComplete(stack, id, local);
+        expect(servers.map(({ serverId }) => serverId).sort()).toEqual(stack.workers.map(({ ready }) => ready.id).sort());
+      },
+    );
 
     test('with standbys the other ends the run when the worker with the coordinator is SIGKILLed', async () => {
       await stack.haveWorkers(2);

@@ -7,6 +7,9 @@ import { pace, type Pace, type Stack } from '@paceline/testkit';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 /** The first round waits for both workers: one that is slow to start finds the run as it was. */
 const LONG: RunSpecInput = { ...ofRounds(120), strategy: { kind: 'parameter-server', startWorkers: 2 } };
 const SHARE = 0.2;
@@ -41,7 +44,7 @@ export const requests = (given: () => Stack): void => {
       expect(run.restartsLeft, 'a pause is no failure').toBe(run.spec.restarts);
     });
 
-    test('fewer workers, then more: the surplus one leaves and comes back, the same weights', async () => {
+    test.runIf(IS_SOAK)('fewer workers, then more: the surplus one leaves and comes back, the same weights', async () => {
       slowDown();
       const { id } = await stack.client.createRun(LONG);
       await untilRound(stack, id, 5, 60_000, 2);

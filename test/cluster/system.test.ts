@@ -22,6 +22,9 @@ import {
   untilStatus,
 } from './whole-runs.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 const SHORT = ofRounds(10);
 /** So many that it has learned something. */
 const LEARNED = ofRounds(30);
@@ -146,7 +149,7 @@ describe('cancelRun', () => {
   });
 });
 
-test('two runs at once share one worker: both progress and both finish', { timeout: 540_000 }, async () => {
+test.runIf(IS_SOAK)('two runs at once share one worker: both progress and both finish', { timeout: 540_000 }, async () => {
   await stack.haveWorkers(1);
   await expectShared(stack, LEARNED, 1);
 });

@@ -6,6 +6,9 @@ import { ArgumentError, ClusterConfigError } from './errors.js';
 import { MultiWorkerMirroredStrategy, withDefaults } from './multi-worker.js';
 import { Programs, tfConfigs, type Ended, type Running } from './programs.fixture.js';
 
+/** `npm run soak` has these too. */
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+
 let programs: Programs;
 beforeAll(() => {
   programs = new Programs();
@@ -19,6 +22,7 @@ const BUILD = `
 import { createHash } from 'node:crypto';
 import * as tf from '@tensorflow/tfjs';
 import { MirroredStrategy, MultiWorkerMirroredStrategy } from 'paceline';
+
 const examples = 150;
 const xs = tf.tensor2d(Float32Array.from({ length: examples * 8 }, (_, i) => Math.sin(i * 1.7)), [examples, 8]);
 const ys = tf.tensor2d(Float32Array.from({ length: examples }, (_, i) => i % 3), [examples, 1]);
@@ -110,8 +114,10 @@ say({ history, digests, slotBytes: communication?.models[0].slotBytes });
   for (const { slotBytes } of together) expect(Number(slotBytes)).toBeLessThanOrEqual(Math.ceil((trainable + 32) / 3) * 8);
 });
 
-it('predictions between a fit of tf.js, reads of the optimizer and fits leave the parts of its state as they are', async () => {
-  const source = `${BUILD}
+it.runIf(IS_SOAK)(
+  'predictions between a fit of tf.js, reads of the optimizer and fits leave the parts of its state as they are',
+  async () => {
+    const source = `${BUILD}
 const options = { replicas: 2, threads: 1 };
 const strategy = process.env.TF_CONFIG ? new MultiWorkerMirroredStrategy({ ...options, optimizerSharding: 'sharded' }) : new MirroredStrategy(options);
 const model = build();
@@ -131,33 +137,37 @@ await strategy.dispose();
 seen.push(await digest(model));
 say({ seen });
 `;
-  const [alone] = await results([programs.start(source)]);
-  for (const result of await results(await started(source, 2))) expect(result).toEqual(alone);
-});
+    const [alone] = await results([programs.start(source)]);
+    for (const result of await results(await started(source, 2))) expect(result).toEqual(alone);
+  },
+);
 
-it('a way that depends on the members ends in the same bits in all, and a choice by measurement says its numbers', async () => {
-  const source = (communication: string): string => `${BUILD}
+it.runIf(IS_SOAK)(
+  'a way that depends on the members ends in the same bits in all, and a choice by measurement says its numbers',
+  async () => {
+    const source = (communication: string): string => `${BUILD}
 const strategy = new MultiWorkerMirroredStrategy({ threads: 1, communication: '${communication}', hosts: ['a', 'a', 'b'] });
 const model = strategy.scope(() => build());
 const { history } = await fit(model);
 say({ history, digest: await digest(model), communication: strategy.communication });
 await strategy.dispose();
 `;
-  const [ring, auto] = await Promise.all(['ring', 'auto'].map(async (each) => results(await started(source(each), 3))));
-  for (const all of [ring!, auto!])
-    for (const { history, digest } of all)
-      expect({ history, digest }).toMatchObject({ history: all[0]!['history'], digest: all[0]!['digest'] });
-  expect(ring![0]!['communication']).toMatchObject({ requested: 'ring', models: [{ topology: 'ring', keepsOrder: false }] });
-  const { timings, models } = auto![2]!['communication'] as {
-    timings: object[];
-    models: { topology: string; estimates: { topology: string }[] }[];
-  };
-  expect(timings.length).toBe(8);
-  expect(models[0]!.estimates.map(({ topology }) => topology)).toContain(models[0]!.topology);
-  expect(auto![0]!['communication']).toMatchObject({ timings, models: [{ estimates: models[0]!.estimates }] });
-});
+    const [ring, auto] = await Promise.all(['ring', 'auto'].map(async (each) => results(await started(source(each), 3))));
+    for (const all of [ring!, auto!])
+      for (const { history, digest } of all)
+        expect({ history, digest }).toMatchObject({ history: all[0]!['history'], digest: all[0]!['digest'] });
+    expect(ring![0]!['communication']).toMatchObject({ requested: 'ring', models: [{ topology: 'ring', keepsOrder: false }] });
+    const { timings, models } = auto![2]!['communication'] as {
+      timings: object[];
+      models: { topology: string; estimates: { topology: string }[] }[];
+    };
+    expect(timings.length).toBe(8);
+    expect(models[0]!.estimates.map(({ topology }) => topology)).toContain(models[0]!.topology);
+    expect(auto![0]!['communication']).toMatchObject({ timings, models: [{ estimates: models[0]!.estimates }] });
+  },
+);
 
-it('begins with the weights of the first process, takes the same shuffled rows, and what is set later in all', async () => {
+it.runIf(IS_SOAK)('begins with the weights of the first process, takes the same shuffled rows, and what is set later in all', async () => {
   const source = `${BUILD}
 const strategy = new MultiWorkerMirroredStrategy({ threads: 1, transport: 'tcp' });
 const model = strategy.scope(() => build(() => 'glorotUniform'));
@@ -304,7 +314,7 @@ await one.dispose();
   }
 });
 
-it('says when the processes predict for different rows', async () => {
+it.runIf(IS_SOAK)('says when the processes predict for different rows', async () => {
   const program = (more: string): string => `${BUILD}
 const strategy = new MultiWorkerMirroredStrategy({ threads: 1, deadlineMs: 20_000 });
 const model = strategy.scope(() => build());

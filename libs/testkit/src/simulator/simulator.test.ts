@@ -33,7 +33,7 @@ const VALIDATED = {
 } as const;
 const HELD_OUT = Object.assign({ heldOutExamples: 700 }, VALIDATED);
 const SWEEPS: readonly Sweep[] = [
-  { options: { mode: 'sync' }, least: seeds(32, 640) },
+  { options: { mode: 'sync' }, least: seeds(24, 640) },
   { options: { mode: 'sync', check: 'liveness', kinds: ['eat frames'] }, least: seeds(8, 80) },
   { options: { mode: 'sync', check: 'liveness', kinds: ['stop a worker', 'slow a worker'] }, least: seeds(6, 80) },
   { options: Object.assign({ kinds: LOSING_SERVERS }, STANDBYS), least: seeds(8, 160) },
