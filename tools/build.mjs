@@ -90,7 +90,7 @@ function isFresh(checked) {
 
 function presentOutputs() {
   return outputs().flatMap((dist) =>
-    ['.tsbuildinfo', 'index.js', 'main.js', 'bundle/main.js', 'kernels.wasm', 'index.html']
+    ['.tsbuildinfo', 'index.js', 'main.js', 'bundle/main.js', 'bundle/compute-thread.js', 'kernels.wasm', 'index.html']
       .map((name) => join(dist, name))
       .filter((file) => existsSync(join(root, file))),
   );

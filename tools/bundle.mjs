@@ -1,9 +1,10 @@
 /**
- * The last step of the compilation: each process, and each thread that runs start, in a few files with all that it loads of libraries and packages.
+ * The last step of the compilation: each process, and each thread that runs and strategies of the library start, in a few files with all that it loads of libraries and packages.
  * Most of a start is otherwise to find, read and scan a thousand files: an api has loaded after 0.8 s of processor time instead of 2.1 s, a
  * compute thread after 0.2 s instead of 0.6 s.
  *
  *     apps/APP/dist/main.js  ->  apps/APP/dist/bundle/main.js, compute-thread.js, ...
+ *     libs/strategies/dist/threads/compute-thread.js, ...  ->  libs/strategies/dist/bundle/compute-thread.js, ...
  *
  * The files of the compiler stay: `npm run dev` runs them. A module that asks where it lies hears where it lay before, so
  * that it finds its own files; only the threads named here are started from the bundle.
@@ -21,8 +22,13 @@ const ENTRIES = {
   api: ['apps/api/dist/main.js', 'apps/api/dist/datasets/manifest-worker.js', DESCRIBE],
   ps: ['apps/ps/dist/main.js'],
   worker: ['apps/worker/dist/main.js', 'apps/worker/dist/compute-thread.js', 'apps/worker/dist/loader-thread.js', DESCRIBE],
+  strategies: ['threads/compute-thread', 'members/group-thread', 'servers/coordinator-thread', 'servers/function-thread'].map(
+    (name) => `libs/strategies/dist/${name}.js`,
+  ),
 };
-const APPS = /** @type {(keyof typeof ENTRIES)[]} */ (Object.keys(ENTRIES));
+const NAMES = /** @type {(keyof typeof ENTRIES)[]} */ (Object.keys(ENTRIES));
+/** Where the files of each are. */
+const FOLDERS = { api: 'apps/api', ps: 'apps/ps', worker: 'apps/worker', strategies: 'libs/strategies' };
 
 /**
  * Packages that stay where they are: native ones, those that start files of their own, those that only some have, and Prisma, which is in few files already and
@@ -91,10 +97,10 @@ const keepsPlaces = (folder, names) => ({
   },
 });
 
-/** @param {keyof typeof ENTRIES} app */
-async function bundle(app) {
-  const folder = join(root, 'apps', app, 'dist/bundle');
-  const input = Object.fromEntries(ENTRIES[app].map((file) => [/([\w-]+)\.js$/.exec(file)?.[1] ?? file, join(root, file)]));
+/** @param {keyof typeof ENTRIES} name */
+async function bundle(name) {
+  const folder = join(root, FOLDERS[name], 'dist/bundle');
+  const input = Object.fromEntries(ENTRIES[name].map((file) => [/([\w-]+)\.js$/.exec(file)?.[1] ?? file, join(root, file)]));
   rmSync(folder, { recursive: true, force: true });
   const built = await rolldown({
     input,
@@ -119,7 +125,7 @@ async function bundle(app) {
 
 /** Processes are started from the files of the compiler until the next build. */
 export function removeBundles() {
-  for (const app of APPS) rmSync(join(root, 'apps', app, 'dist/bundle'), { recursive: true, force: true });
+  for (const name of NAMES) rmSync(join(root, FOLDERS[name], 'dist/bundle'), { recursive: true, force: true });
 }
 
-if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) for (const app of APPS) await bundle(app);
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) for (const name of NAMES) await bundle(name);

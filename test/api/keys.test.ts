@@ -282,6 +282,23 @@ describe('one key, or nobody with a key, cannot take what is for all', () => {
     expect((await plane.as(plane.adminKey, api).get('/api/v1/runs')).status).toBe(200);
   });
 
+  it('are told by rateLimit before anything is refused: the cost of the operation, and what the key has left', async () => {
+    const api = await plane.startApi(RATE);
+    stopRefilling(api);
+    const caller = await plane.team('asks before');
+    const query =
+      'query($first: Int) { rateLimit { cost mostCost limit remaining resetAt } runs(first: $first) { edges { node { id } } } }';
+    const asked = async (first: unknown) => (await plane.as(caller.key, api).gql(query, { first })).data.rateLimit;
+    const [small, large] = [await asked(1), await asked(50)];
+    expect(small).toMatchObject({ mostCost: 20_000, limit: 12, remaining: 11 });
+    expect(large).toMatchObject({ limit: 12, remaining: 10 });
+    expect(large.cost - small.cost).toBe(49 * 2); // a node and its id
+    expect(Date.parse(large.resetAt)).toBeGreaterThan(Date.now());
+    const free = await plane.startApi({ requestsPerMinute: 0 });
+    const unlimited = (await plane.as(caller.key, free).gql('{ rateLimit { cost limit remaining resetAt } }')).data.rateLimit;
+    expect(unlimited).toEqual({ cost: 5, limit: null, remaining: null, resetAt: null });
+  });
+
   it('new GraphQL texts, but not the same one again', async () => {
     const caller = await plane.team('wordy');
     const text = (i: number) =>

@@ -38,6 +38,7 @@ import { ServerHealthReader } from './fleet/server-health.js';
 import { Documents } from './graphql/documents.js';
 import { graphqlOptions } from './graphql/graphql.options.js';
 import { NodeResolver } from './graphql/node.resolver.js';
+import { RateLimitResolver } from './graphql/rate-limit.resolver.js';
 import { SubscriptionServer } from './graphql/subscription-server.js';
 import { Subscriptions } from './graphql/subscriptions.js';
 import { DatasetsController } from './http/datasets.controller.js';
@@ -158,7 +159,7 @@ const models = [
   WeightUploads,
 ];
 const reports = [FleetReports, JournalStore, SteadyJournal, ReportsConsumer];
-const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
+const graphql = [NodeResolver, RateLimitResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus, RateLimits];
 
 export class AppModule {

@@ -7,6 +7,7 @@ import { ClusterSpecsResolver } from './cluster-specs/cluster-specs.resolver.js'
 import { DatasetsResolver, DatasetVersionsResolver } from './datasets/datasets.resolver.js';
 import { FleetResolver } from './fleet/fleet.resolver.js';
 import { NodeResolver } from './graphql/node.resolver.js';
+import { RateLimitResolver } from './graphql/rate-limit.resolver.js';
 import { ModelAliasesResolver } from './models/model-aliases.resolver.js';
 import { RunPredictionsResolver } from './models/predictions.resolver.js';
 import { TargetScalesResolver } from './models/target-scales.js';
@@ -27,6 +28,7 @@ const RESOLVERS = [
   RunPredictionsResolver,
   TargetScalesResolver,
   NodeResolver,
+  RateLimitResolver,
 ];
 
 /** The schema without a server or a database behind it. */

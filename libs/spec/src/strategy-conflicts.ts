@@ -129,9 +129,16 @@ function aloneConflicts(
   return conflicts;
 }
 
-function deviceConflicts({ replicas }: Conflicting): Conflict[] {
-  if (replicas === 1) return [];
-  return [['replicas', `must be 1 with one-device, not ${replicas}: take mirrored for several replicas on one worker`]];
+function deviceConflicts({ replicas, codec }: Conflicting): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (replicas !== 1)
+    conflicts.push(['replicas', `must be 1 with one-device, not ${replicas}: take mirrored for several replicas on one worker`]);
+  if (codec !== undefined && codec.kind !== 'none')
+    conflicts.push([
+      'codec.kind',
+      `${codec.kind} does not go with one-device: no gradient is sent, and the codec would only make it less exact; take none, or another strategy`,
+    ]);
+  return conflicts;
 }
 
 /** What does not fit the number of replicas, or each other, where servers hold the shards. */

@@ -258,6 +258,10 @@ test('several threads, one worker, one replica: what does not go with them is re
   for (const kind of ['mirrored', 'one-device'])
     expect(issuesOf({ kind, standby: 1 }, { replicas: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: .*one worker/)]);
   expect(issuesOf({ kind: 'one-device' })).toEqual([expect.stringMatching(/^replicas: must be 1 .*mirrored/)]);
+  expect(issuesOf({ kind: 'one-device' }, { replicas: 1, codec: { kind: 'int8' } })).toEqual([
+    expect.stringMatching(/^codec\.kind: int8 does not go with one-device: no gradient is sent/),
+  ]);
+  expect(issuesOf({ kind: 'one-device' }, { replicas: 1, codec: { kind: 'none' } })).toEqual([]);
   expect(issuesOf({ kind: 'one-device', threads: 2 }, { replicas: 1 })).toEqual([expect.stringMatching(/^strategy\.threads: /)]);
   expect(issuesOf({ kind: 'central-storage' })).toEqual([expect.stringMatching(/^strategy\.kind: .*take mirrored/)]);
 });

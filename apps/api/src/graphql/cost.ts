@@ -61,10 +61,9 @@ export function costOf(
   return new Counter(schema, document, coerced).selections(operation.selectionSet, root);
 }
 
-/** @returns the refusal, or nothing */
-export function tooCostly(...operation: Parameters<typeof costOf>): GraphQLError | undefined {
-  const cost = costOf(...operation) ?? 0;
-  if (cost <= MAX_COST) return undefined;
+/** @param cost of an operation @returns the refusal, or nothing */
+export function tooCostly(cost: number | undefined): GraphQLError | undefined {
+  if (cost === undefined || cost <= MAX_COST) return undefined;
   const message = `The operation may cost ${Math.ceil(cost)} points and ${MAX_COST} are allowed. Ask for smaller pages (first, last, maxPoints) or fewer fields.`;
   return new GraphQLError(message, { extensions: { code: 'BAD_REQUEST', http: { status: 400 } } });
 }

@@ -5,7 +5,7 @@ import type { FastifyReply } from 'fastify';
 import type { Logger } from '@paceline/runtime';
 import { GraphQLError } from 'graphql';
 import { FAULTS, RETRY_AFTER_SECONDS } from '../fault.js';
-import { tooCostly } from './cost.js';
+import { costOf, tooCostly } from './cost.js';
 import type { Documents } from './documents.js';
 import { createErrorFormatter } from './format-error.js';
 import { limitRules, parseOptions } from './limits.js';
@@ -21,7 +21,8 @@ function admission(documents: Documents): ApolloServerPlugin<GraphqlContext> {
           if (!operation) return; // which of several is not said: the execution refuses it
           if (operation.operation === 'mutation' && contextValue.viewer.isReadOnly)
             throw new GraphQLError('This key is read-only.', { extensions: { code: 'FORBIDDEN', http: { status: 403 } } });
-          const refusal = tooCostly(schema, document, operation, request.variables ?? {});
+          contextValue.cost = costOf(schema, document, operation, request.variables ?? {});
+          const refusal = tooCostly(contextValue.cost);
           if (refusal) throw refusal;
         },
       };
@@ -102,6 +103,7 @@ export function graphqlOptions(log: Logger, documents: Documents): Omit<ApolloDr
     context: (request: AuthenticatedRequest, reply: FastifyReply): GraphqlContext => ({
       viewer: request.viewer!,
       requestId: request.id,
+      rate: request.rate,
       reply,
     }),
   };

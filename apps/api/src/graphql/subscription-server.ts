@@ -29,7 +29,7 @@ import { RateLimits } from '../http/rate-limits.js';
 import { LOGGER } from '../logger.js';
 import { Authentication, type Viewer } from '../teams/authentication.js';
 import { Revocations } from '../teams/revocations.js';
-import { tooCostly } from './cost.js';
+import { costOf, tooCostly } from './cost.js';
 import { Documents } from './documents.js';
 import { createErrorFormatter, isFromGraphql } from './format-error.js';
 import { GRAPHQL_LIMITS, parseAndValidate } from './limits.js';
@@ -259,7 +259,7 @@ export class SubscriptionServer {
     const operation = getOperationAST(document, operationName ?? undefined);
     if (operation?.operation !== 'subscription')
       return refuse('BAD_REQUEST', 'Only subscriptions go over WebSocket; send queries and mutations by HTTP.');
-    const refusal = tooCostly(schema, document, operation, variables ?? {});
+    const refusal = tooCostly(costOf(schema, document, operation, variables ?? {}));
     if (refusal) return [refusal];
     return {
       schema,

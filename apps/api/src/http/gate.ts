@@ -33,6 +33,7 @@ export function addGate(
   const refuse = (request: FastifyRequest, reply: FastifyReply, error: unknown) =>
     sendFault(request, reply, toFault(error, log, request.id));
   instance.decorateRequest('viewer', undefined);
+  instance.decorateRequest('rate', undefined);
   instance.addHook('onRequest', async (request: FastifyRequest, reply: FastifyReply) => {
     void reply.header('x-request-id', request.id);
     const { url } = request.routeOptions;
@@ -42,6 +43,7 @@ export function addGate(
       (request as AuthenticatedRequest).viewer = viewer;
       const rate = rates.request(viewer);
       if (rate) {
+        (request as AuthenticatedRequest).rate = rate;
         const { limit, remaining, resetSeconds } = rate;
         void reply.headers({ 'ratelimit-limit': limit, 'ratelimit-remaining': remaining, 'ratelimit-reset': resetSeconds });
       }

@@ -1,5 +1,6 @@
 /** What all threads of a strategy have in common: the file that they run, and whether they live. */
 import { existsSync } from 'node:fs';
+import { basename } from 'node:path';
 import type { Worker } from 'node:worker_threads';
 
 /**
@@ -9,13 +10,16 @@ import type { Worker } from 'node:worker_threads';
 export const isGone = (worker: Worker): boolean => worker.performance.eventLoopUtilization().idle < 0;
 
 /**
- * Threads run JavaScript: when this file is run from its source (unit tests), the built neighbour is taken.
+ * Threads run JavaScript, from the bundle of the build (tools/bundle.mjs): most of a start is otherwise to read the files that a thread loads. Where there is
+ * none, they run the files of the compiler.
  * @param name of the file, from `src`
  */
 export function threadEntry(name: string): URL {
-  const beside = new URL(`../${name}`, import.meta.url);
-  if (existsSync(beside)) return beside;
-  const built = new URL(`../../dist/${name}`, import.meta.url);
-  if (!existsSync(built)) throw new Error('libs/strategies is not built: run npm run build');
-  return built;
+  const bundled = `bundle/${basename(name)}`;
+  // When this file is run from its source (unit tests), the built ones are taken.
+  for (const path of [bundled, name].flatMap((file) => [`../${file}`, `../../dist/${file}`])) {
+    const entry = new URL(path, import.meta.url);
+    if (existsSync(entry)) return entry;
+  }
+  throw new Error('libs/strategies is not built: run npm run build');
 }
