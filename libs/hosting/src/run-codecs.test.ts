@@ -105,8 +105,7 @@ class Peer {
       sendData: (fields: FrameHeader, payload: Uint8Array, flushed: () => void) => {
         const header = { ...fields, length: payload.length };
         this.frames.push(header);
-        if (header.codec !== 0 && this.lacksBase(header))
-          (this.member as unknown as { slots: { have: Set<number> }[] }).slots[(header.round - 1) & 1]!.have.delete(header.chunk);
+        if (header.codec !== 0 && this.lacksBase(header)) this.member['held'].forget(header.round - 1, header.chunk);
         this.member.payloadFor(header).set(payload);
         this.member.data(header);
         flushed();

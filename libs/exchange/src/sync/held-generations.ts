@@ -42,6 +42,12 @@ export class HeldGenerations {
     return slot.generation === generation && slot.have.has(chunk);
   }
 
+  /** A chunk has to come again. */
+  forget(generation: number, chunk: number): void {
+    const slot = this.slots[generation & 1]!;
+    if (slot.generation === generation) slot.have.delete(chunk);
+  }
+
   isComplete(generation: number): boolean {
     const slot = this.at(generation);
     return slot.generation === generation && slot.have.size === this.options.chunks.size;

@@ -300,9 +300,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** Generations that are committed stay: the standby had them whole before they were. */
   private takenOver(server: number): void {
     this.table.take('takenOver');
-    const slot = this.held.at(this.round + 1);
-    if (slot.generation !== this.round + 1) return;
-    for (const { index } of this.ownedBy[server]!) slot.have.delete(index);
+    for (const { index } of this.ownedBy[server]!) this.held.forget(this.round + 1, index);
   }
 
   private onView(message: MessageOf<'view'>): void {

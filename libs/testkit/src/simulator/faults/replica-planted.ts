@@ -32,9 +32,9 @@ interface OpenShard {
   };
 }
 interface OpenMember {
-  exchanges(round: number, chunk: number): boolean;
-  slotFor(generation: number): { readonly have: Set<number> } | undefined;
-  carry(round: number, chunks: Iterable<number>): void;
+  readonly held: {
+    copy(from: { readonly have: Iterable<number> }, to: { readonly have: Set<number> }, isSame: (chunk: number) => boolean): void;
+  };
 }
 interface OpenUpdates {
   begun(pointers: readonly number[]): { readonly pointers: readonly number[]; readonly weights: number; readonly steps: number };
@@ -181,10 +181,9 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
     shape: { ...plain, local: { ...local, innerState: 'keep', fragments: 2 }, chunks: matrices.chunks },
     plant: {
       member(member) {
-        const machine = member as unknown as OpenMember;
-        machine.carry = (round, chunks) => {
-          const next = machine.slotFor(round + 1);
-          for (const index of chunks) if (!machine.exchanges(round, index)) next?.have.add(index);
+        const { held } = member as unknown as OpenMember;
+        held.copy = (from, to, isSame) => {
+          for (const index of from.have) if (isSame(index)) to.have.add(index);
         };
       },
     },
