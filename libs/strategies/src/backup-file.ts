@@ -16,9 +16,10 @@ export interface Kept {
   readonly shape: readonly number[];
 }
 export interface KeptWeight extends Kept {
+  /** The optimizer has slots for it. */
   readonly isTrained: boolean;
 }
-/** Of the file. The first one had the weights in an order that depends on which of them are trained. */
+/** The version of the file's form. Version 1 had the weights in an order that depends on which of them are trained, so it is refused. */
 const VERSION = 2;
 
 export interface Head {

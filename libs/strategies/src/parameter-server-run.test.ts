@@ -121,11 +121,7 @@ await third.dispose();
   const running = cluster.coordinate(source);
   await running.said('waits');
   await new Promise((resolve) => setTimeout(resolve, 500)); // the call has begun
-  const victim = cluster.processOf('worker', 1);
-  victim.child.kill('SIGKILL');
-  await victim.ended;
-  const again = cluster.serve('worker', 1);
-  await again.said('serves');
+  const victim = await cluster.killed('worker', 1);
   const { status, output, errors } = await running.ended;
   expect(status, errors).toBe(0);
   const lines = output.trim().split('\n');
@@ -161,10 +157,7 @@ await strategy.dispose();
   const running = cluster.coordinate(source);
   await running.said('waits');
   await new Promise((resolve) => setTimeout(resolve, 500)); // the functions have begun
-  const victim = cluster.processOf('worker', 1);
-  victim.child.kill('SIGKILL');
-  await victim.ended;
-  await cluster.serve('worker', 1).said('serves');
+  await cluster.killed('worker', 1);
   const { status, output, errors } = await running.ended;
   expect(status, errors).toBe(0);
   const lines = output.trim().split('\n');

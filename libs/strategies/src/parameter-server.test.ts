@@ -176,10 +176,7 @@ await strategy.dispose();
 `;
   const running = coordinate(source);
   await running.said('waits');
-  const victim = cluster.processOf('worker', 1);
-  victim.child.kill('SIGKILL');
-  await victim.ended;
-  await cluster.serve('worker', 1).said('serves');
+  await cluster.killed('worker', 1);
   const { status, output, errors } = await running.ended;
   expect(status, errors).toBe(0);
   const [trained, failed, , long, later] = output

@@ -63,6 +63,15 @@ export class ServedCluster {
     return running;
   }
 
+  /** Kills the process of a task, and starts it again. @returns the one that was killed */
+  async killed(type: string, index: number): Promise<Running> {
+    const victim = this.processOf(type, index);
+    victim.child.kill('SIGKILL');
+    await victim.ended;
+    await this.serve(type, index).said('serves');
+    return victim;
+  }
+
   processOf(type: string, index: number): Running {
     return this.serving.get(`${type} ${index}`)!;
   }
