@@ -109,6 +109,12 @@ describe('requests', () => {
     expect(seen.authorization).toBe('Bearer key');
   });
 
+  it('says how many requests the key has left', async () => {
+    const rateLimit = { cost: 1, mostCost: 5_000, limit: 600, remaining: 599, resetAt: '2026-01-01T00:00:01Z' };
+    behaviour.root = { rateLimit };
+    expect(await client.rateLimit()).toEqual(rateLimit);
+  });
+
   it('waits for the predictions of a run, and says why there are none', async () => {
     const answers: object[] = [{ state: 'COMPUTING' }, { state: 'READY', examples: 30, measured: 30, split: 'test' }];
     const run = (predictions: unknown) => () => ({ status: 'RUNNING', predictions });

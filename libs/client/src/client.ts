@@ -18,6 +18,7 @@ import type {
   MetricSeries,
   ModelAlias,
   Page,
+  RateLimit,
   Run,
   RunCheckpoint,
   RunEvent,
@@ -118,6 +119,10 @@ export class PacelineClient {
 
   async viewer(): Promise<Viewer> {
     return (await this.#api.request(documents.viewer, {})).viewer;
+  }
+  /** How many requests this key has left at the api, and what an operation may cost there. To ask is a request too. */
+  async rateLimit(): Promise<RateLimit> {
+    return (await this.#api.request(documents.rateLimit, {})).rateLimit;
   }
   /** The type of any object of the team, by its id; null when there is none. */
   async node(id: string): Promise<{ readonly __typename: string; readonly id: string } | null> {

@@ -3,6 +3,7 @@ import type {
   datasetPreviewResult,
   datasetResult,
   LimitedTeam,
+  rateLimitResult,
   Run,
   RunPredictions as AnsweredPredictions,
   RunStatus,
@@ -37,6 +38,7 @@ export type {
 export const FINAL_STATUSES: ReadonlySet<RunStatus> = new Set(['SUCCEEDED', 'FAILED', 'CANCELLED']);
 
 export type Viewer = viewerResult['viewer'];
+export type RateLimit = rateLimitResult['rateLimit'];
 /** null is no limit. */
 export type TeamLimits = NonNullable<LimitedTeam['limits']>;
 export type WorkerEngine = Worker['engines'][number];
