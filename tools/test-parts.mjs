@@ -149,6 +149,7 @@ export const PARTS = [
       'test/numerics/webgpu.test.ts',
       'test/cli/tutorials.test.ts',
       'test/cli/package.test.ts',
+      'test/cli/start.test.ts',
       'test/cluster/bits.test.ts',
       'test/cluster/datasets.test.ts',
       'test/cluster/system',

@@ -1,5 +1,6 @@
 /** How much a command loads before it does anything: what lists runs must not pay for what starts databases or trains. */
 import { spawn } from 'node:child_process';
+import { statSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -14,6 +15,8 @@ const PROGRAM = join(ROOT, 'apps/cli/bin/paceline.mjs');
 const CPU_BOUND_MS = 150;
 const BOUND_TO_BARE = CPU_BOUND_MS / 64;
 const MEASUREMENTS = 5;
+/** Of all files that are loaded. */
+const MOST_BYTES = 220_000;
 
 /** Prints every module that is loaded, in a line of its own. */
 const LISTING = `data:text/javascript,${encodeURIComponent(`
@@ -64,18 +67,24 @@ describe.each([[['--version']], [['--help']], [['runs']], [['run', '01a1fe42-ecf
       libraries.join(),
     ).toBe(true);
     expect(files.length, 'each file costs half a millisecond').toBeLessThan(50);
+    const bytes = files.reduce((sum, file) => sum + statSync(join(ROOT, file)).size, 0);
+    expect(bytes, 'what is read is compiled').toBeLessThan(MOST_BYTES);
   });
 
-  it(`takes at most ${CPU_BOUND_MS} ms of a processor, or as much more as a bare Node takes here`, async () => {
-    const [bare, own]: [number[], number[]] = [[], []];
-    // One after the other, so that what else runs slows both down.
-    for (let i = 0; i < MEASUREMENTS; i++) {
-      bare.push(await cpuMsOf(['-e', '0']));
-      own.push(await cpuMsOf([PROGRAM, ...args]));
-    }
-    const bound = Math.max(CPU_BOUND_MS, BOUND_TO_BARE * median(bare));
-    expect(median(own), `own ${own.join()}; bare ${bare.join()}`).toBeLessThanOrEqual(bound);
-  });
+  // Processor time depends on what else the machine does: `npm run soak` asks for it.
+  it.runIf(process.env['PACELINE_SOAK'] === '1')(
+    `takes at most ${CPU_BOUND_MS} ms of a processor, or as much more as a bare Node takes here`,
+    async () => {
+      const [bare, own]: [number[], number[]] = [[], []];
+      // One after the other, so that what else runs slows both down.
+      for (let i = 0; i < MEASUREMENTS; i++) {
+        bare.push(await cpuMsOf(['-e', '0']));
+        own.push(await cpuMsOf([PROGRAM, ...args]));
+      }
+      const bound = Math.max(CPU_BOUND_MS, BOUND_TO_BARE * median(bare));
+      expect(median(own), `own ${own.join()}; bare ${bare.join()}`).toBeLessThanOrEqual(bound);
+    },
+  );
 });
 
 const cpuMsOf = async (words: readonly string[]): Promise<number> => Number(/cpu (\d+)/.exec(await stderrOf(words, MEASURING))![1]) / 1000;

@@ -72,12 +72,12 @@ function expectLedger(run: RunView, rounds: number, examples: number): void {
  * Slows a run down, so that a fault finds it while it still trains. Until its first round begins the servers alone are slow: a worker that loads its engine is
  * not held up.
  */
-async function slowed(plane: DataPlane, run: RunView, share = 0.1) {
+async function slowed(plane: DataPlane, run: RunView, share = 0.1, workers = plane.workers) {
   const seats = startWorkersOf(run.spec.strategy) ?? 1;
   const servers = pace(() => plane.servers.map(({ child }) => child.pid!), 0.03);
   try {
     await plane.until(run, `${seats} workers`, 60_000, () => (run.state?.seats.length ?? 0) >= seats);
-    return pace(() => plane.workers.map(({ child }) => child.pid!), share);
+    return pace(() => workers.map(({ child }) => child.pid!), share);
   } finally {
     servers.end();
   }
@@ -285,7 +285,33 @@ describe('over unix', () => {
     expect(losses).toEqual([{ cause: 'checkpoint', fromRound: 8, replicas: 4 }]);
   });
 
-  test('a replica that moves loses its residual: the run says from which round on', async () => {
+  test('workers that join and leave: what error feedback has kept follows the replicas', async () => {
+    while (plane.workers.length < 2) await plane.addWorker();
+    const codec = { kind: 'top-k', density: 0.02, errorFeedback: true } as const;
+    const input: RunSpecInput = { ...base, model: SMALL, codec, length: { rounds: 2 * MOST_ROUNDS } };
+    const expected = await reference(input);
+    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2 } as const;
+    const run = await plane.train({ ...input, strategy });
+    // The one that joins is not held up.
+    const slow = await slowed(plane, run, 0.05, [...plane.workers]);
+    const seats = (): number => run.state?.seats.length ?? 0;
+    try {
+      await plane.until(run, 'round 3', 60_000, () => (run.state?.round ?? 0) >= 3);
+      const had = seats();
+      await plane.addWorker();
+      await plane.until(run, 'another worker', 60_000, () => seats() > had);
+      await plane.workers[0]!.kill('SIGTERM');
+      plane.workers.shift();
+    } finally {
+      slow.end();
+    }
+    expect((await plane.finished(run)).weightsSha256).toBe(expected);
+    const events = run.entries.flatMap((entry) => (entry.kind === 'event' ? [entry.type] : []));
+    expect(events).toEqual(expect.arrayContaining(['worker.left', 'view.changed']));
+    expect(events).not.toContain(RESIDUAL_LOST);
+  });
+
+  test('a replica whose worker is killed loses its residual: the run says from which round on', async () => {
     while (plane.workers.length < 3) await plane.addWorker();
     const codec = { kind: 'top-k', density: 0.02, errorFeedback: true } as const;
     const input: RunSpecInput = { ...base, model: SMALL, codec, length: { rounds: MOST_ROUNDS } };

@@ -177,7 +177,8 @@ export const messageSchema = z.discriminatedUnion('type', [
   /**
    * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `checkpoint`, to servers:
    * take a snapshot of generation `round` + 1 before anything else happens to it, and write it; to workers, where the codec keeps something of replicas:
-   * hold what this round has left of them for the servers.
+   * hold what this round has left of them for the servers. With `handedOn`, replicas that other workers compute from now on: who had them holds what this
+   * round has left of them until the next COMMIT, and who has them now may pull it.
    */
   z.strictObject({
     type: z.literal('commit'),
@@ -186,6 +187,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     term: u32,
     members: membersSchema.optional(),
     checkpoint: z.boolean().optional(),
+    handedOn: replicaList.min(1).optional(),
     /** To servers: the decisions of a validation of this generation (validations.ts in libs/exchange). */
     course: course.optional(),
     /** To servers: this generation is the best of all that were validated. */

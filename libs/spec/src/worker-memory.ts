@@ -98,12 +98,12 @@ function sentVectors({ replicas, strategy, codec }: Distribution): number {
 /** A server stores so much of what a codec keeps of replicas; a run that has more stores nothing of it. */
 export const MOST_RESIDUAL_BYTES = 256 << 20;
 
-/** Copies of what is kept of all replicas, for a checkpoint. @param elements parameters and state */
+/** Copies of what is kept of all replicas: for a checkpoint, and for workers that have them next. @param elements parameters and state */
 function residualCopyBytes({ replicas, strategy, codec }: Distribution, elements: number): number {
   if (!codec || !keepsRest(codec) || picksCodec({ codec }) || strategy.mode !== 'sync') return 0;
   const bytes = FLOAT_BYTES * elements * replicas * (codec.kind === 'dgc' ? 2 : 1);
   const { kind } = strategy;
-  return bytes <= MOST_RESIDUAL_BYTES * (kind ? shardCount({ ...strategy, kind }) : 1) ? bytes : 0;
+  return bytes <= MOST_RESIDUAL_BYTES * (kind ? shardCount({ ...strategy, kind }) : 1) ? 2 * bytes : 0;
 }
 
 /** Where the spec does not say, a worker may have a core for each replica. */

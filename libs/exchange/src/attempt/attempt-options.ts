@@ -59,7 +59,7 @@ export interface CoordinatorOptions {
   readonly measured?: Measuring;
   /** Mode sync: when the evaluation split is measured while training, and what follows. */
   readonly validation?: ValidationPlan;
-  /** Checkpoints have what the codec keeps of replicas: workers are told when one is taken. */
+  /** What the codec keeps of replicas is in checkpoints and follows a replica that moves: workers are told of both. */
   readonly storesResiduals?: boolean;
   /** Workers get differences of parameters, to what no checkpoint has. */
   readonly sendsDeltas?: boolean;

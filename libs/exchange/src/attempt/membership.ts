@@ -126,6 +126,11 @@ export class Membership {
     return coverOrphans(new Map(live.map(({ id, replicas }) => [id, replicas])), orphans);
   }
 
+  /** The live member that has each replica. */
+  holders(): Map<number, CoordinatedMember> {
+    return new Map(this.live().flatMap((member) => member.replicas.map((replica) => [replica, member] as const)));
+  }
+
   /** Between rounds: balanced blocks over `staying`. False when that is what they have. */
   rebalance(staying: readonly CoordinatedMember[]): boolean {
     const target = this.balanced(staying);

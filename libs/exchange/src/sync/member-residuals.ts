@@ -1,8 +1,9 @@
 /**
- * What a codec keeps of the replicas of a member, to a checkpoint and from one.
+ * What a codec keeps of the replicas of a member: to a checkpoint and from one, and from a worker that computed a replica to the one that has it next.
  *
  *   COMMIT(k) with `checkpoint` ──> copies of what round k has left ── each chunk as its server pulls it ──> let go with the last one, or by a later checkpoint
- *   WELCOME with `residuals` k, round k+1 ──> a replica that is asked for is pulled, chunk by chunk ──> taken by the compute thread ──> computed
+ *   COMMIT(k) with `handedOn`, of a replica that was computed here ──> a copy ── each chunk as a server pulls it for its next worker ──> let go by COMMIT(k+1)
+ *   the same, of a replica that is computed here now, or WELCOME with `residuals` k ──> it is pulled, chunk by chunk ──> taken by the compute thread ──> computed
  *
  * A server may pull before COMMIT has come here: that waits. A replica of which a chunk is not there is computed without what was kept, and its contribution
  * says so.
@@ -10,7 +11,7 @@
 import { ProtocolError, type FrameHeader, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { scratchOf } from '../transfer/chunk-frames.js';
-import { sendResidual, type ReplicaResidual, type ResidualLayout } from '../transfer/residuals.js';
+import { sendResidual, sendResidualPull, type ReplicaResidual, type ResidualLayout } from '../transfer/residuals.js';
 import type { ComputePort } from './member-table.js';
 
 type Pull = MessageOf<'residual-pull'>;
@@ -18,20 +19,29 @@ type Pull = MessageOf<'residual-pull'>;
 /** Of one server: more than it pulls at once. */
 const MOST_WAITING = 16;
 
+/** Copies of what a round has left of replicas: undefined while the compute thread makes them. */
 interface Copies {
   readonly round: number;
-  /** Undefined while the compute thread makes them. */
+  readonly replicas: readonly number[];
   values: Map<number, Copy> | undefined;
 }
 
 interface Copy {
   readonly values: Float32Array;
-  /** Chunks that no server has pulled. */
-  readonly left: Set<number>;
+  /** Chunks that were not sent yet, and how often each will be. */
+  readonly left: Map<number, number>;
+}
+
+/** What may be pulled of what a round has left: all replicas from a checkpoint, some of them from other workers. */
+interface Offer {
+  readonly round: number;
+  /** Undefined: all. */
+  readonly replicas: ReadonlySet<number> | undefined;
 }
 
 /** A replica that is pulled. */
 interface Taking {
+  readonly round: number;
   readonly replica: number;
   readonly values: Float32Array<ArrayBuffer>;
   readonly missing: Set<number>;
@@ -45,13 +55,17 @@ interface OwnedChunk {
 interface Options {
   readonly compute: Pick<ComputePort, 'readResiduals' | 'takeResidual'>;
   readonly chunks: readonly OwnedChunk[];
+  /** All that other workers may want of a round was sent. */
+  handedOn?(): void;
 }
 
 export class MemberResiduals {
-  private copies: Copies | undefined;
+  /** For a checkpoint. */
+  private stored: Copies | undefined;
+  /** For workers that compute these replicas now: until the next COMMIT. */
+  private handedOn: Copies | undefined;
   private readonly waiting: { readonly server: number; readonly pull: Pull }[] = [];
-  /** What the checkpoint has that the attempt began with: of which round. */
-  private stored: number | undefined;
+  private offer: Offer | undefined;
   private taking: Taking | undefined;
   /** Replicas in the order in which they are asked for, each with what follows. */
   private line: { readonly replica: number | undefined; readonly then: (() => void) | undefined }[] = [];
@@ -66,21 +80,31 @@ export class MemberResiduals {
     this.kept = options.chunks.filter(({ index }) => layout.lengthOf(index) > 0);
   }
 
-  // ---- to a checkpoint ----
+  // ---- to a checkpoint, and to other workers ----
 
-  /** COMMIT(round) takes a checkpoint. @param replicas that were computed here */
-  checkpointed(round: number, replicas: readonly number[]): void {
-    if (this.copies && this.copies.round >= round) return;
-    this.copies = { round, values: undefined };
-    this.options.compute.readResiduals?.(round, replicas);
-    if (!this.options.compute.readResiduals) this.copied(round, []);
+  /** @param computed replicas, in the round that is committed */
+  committed({ round, checkpoint = false, handedOn = [] }: MessageOf<'commit'>, computed: readonly number[]): void {
+    const given = computed.filter((replica) => handedOn.includes(replica));
+    this.handedOn = given.length > 0 ? { round, replicas: given, values: undefined } : undefined;
+    this.offer = handedOn.length > 0 ? { round, replicas: new Set(handedOn) } : undefined;
+    if (checkpoint) this.stored = { round, replicas: computed, values: undefined };
+    const wanted = checkpoint ? computed : given;
+    if (!checkpoint && given.length === 0) return;
+    if (this.options.compute.readResiduals) this.options.compute.readResiduals(round, wanted);
+    else this.copied(round, []);
   }
 
   /** The compute thread has made copies. */
   copied(round: number, residuals: readonly ReplicaResidual[]): void {
-    if (this.copies?.round !== round) return;
-    const left = (): Set<number> => new Set(this.kept.map(({ index }) => index));
-    this.copies.values = new Map(residuals.map(({ replica, values }) => [replica, { values, left: left() }]));
+    const { stored, handedOn } = this;
+    const copiesOf = (replicas: readonly number[], times: number): Map<number, Copy> => {
+      const left = (): Copy['left'] => new Map(this.kept.map(({ index }) => [index, times]));
+      const own = residuals.filter(({ replica }) => replicas.includes(replica));
+      return new Map(own.map(({ replica, values }) => [replica, { values, left: left() }]));
+    };
+    if (stored?.round === round) stored.values = copiesOf(stored.replicas, 1);
+    // A server pulls it for its checkpoint too.
+    if (handedOn?.round === round) handedOn.values = copiesOf(handedOn.replicas, stored?.round === round ? 2 : 1);
     this.answerWaiting();
   }
 
@@ -93,8 +117,8 @@ export class MemberResiduals {
   }
 
   private mustWait(pull: Pull, round: number): boolean {
-    const isComing = this.copies?.round === pull.round && this.copies.values === undefined;
-    return isComing || (pull.round >= round && pull.round !== this.copies?.round);
+    const copies = [this.stored, this.handedOn].filter((each) => each?.round === pull.round);
+    return copies.length > 0 ? copies.some((each) => each!.values === undefined) : pull.round >= round;
   }
 
   private answerWaiting(round = 0): void {
@@ -107,36 +131,58 @@ export class MemberResiduals {
   private answer(server: number, { round, replica, chunk }: Pull): void {
     const connection = this.connectionTo(server);
     if (!connection) return;
-    const values = this.copies?.round === round ? this.copies.values : undefined;
-    const copy = values?.get(replica);
-    const isLeft = copy?.left.delete(chunk) ?? false;
-    if (copy?.left.size === 0) values!.delete(replica);
-    sendResidual(connection, this.numbers(), { round, replica, chunk }, isLeft ? this.layout.part(copy!.values, chunk) : undefined);
+    const { handedOn } = this;
+    const handed = handedOn?.round === round ? handedOn.values?.get(replica) : undefined;
+    const values = handed?.values ?? this.storedCopy(round, replica, chunk);
+    const flushed = (): void => {
+      if (handed && takeOne(handed, chunk) && handedOn === this.handedOn && isSent(handedOn!)) this.options.handedOn?.();
+    };
+    sendResidual(connection, this.numbers(), { round, replica, chunk }, values && this.layout.part(values, chunk), flushed);
   }
 
-  // ---- from a checkpoint ----
+  /** A server pulls each chunk once for its checkpoint: a replica of which it has all is let go. */
+  private storedCopy(round: number, replica: number, chunk: number): Float32Array | undefined {
+    const values = this.stored?.round === round ? this.stored.values : undefined;
+    const copy = values?.get(replica);
+    if (!copy || !takeOne(copy, chunk)) return undefined;
+    if (copy.left.size === 0) values!.delete(replica);
+    return copy.values;
+  }
+
+  // ---- from a checkpoint, and from other workers ----
 
   welcome(server: number, { residuals }: MessageOf<'welcome'>): void {
-    this.stored = residuals ?? this.stored;
+    if (residuals !== undefined) this.offer = { round: residuals, replicas: undefined };
     this.sendAgain(server);
   }
 
-  /** Replicas wait for what the checkpoint has of them: no compute thread owes anything for these. */
+  /** Replicas wait for what was kept of them elsewhere: no compute thread owes anything for these. */
   get isTaking(): boolean {
     return this.taking !== undefined;
   }
 
-  /** Calls `then` when everything is taken that the checkpoint has of these replicas; at once in a round that does not follow it. */
+  /** Calls `then` when everything is taken that is offered of these replicas; at once when nothing is. */
   prepare(round: number, replicas: readonly number[], then: () => void): void {
-    if (this.stored === undefined || this.stored !== round - 1 || !this.options.compute.takeResidual || this.kept.length === 0)
-      return this.line.length > 0 ? void this.line.push({ replica: undefined, then }) : then();
-    for (const replica of replicas) this.line.push({ replica, then: undefined });
-    this.line.push({ replica: undefined, then });
+    const { offer, kept, line } = this;
+    const canTake = kept.length > 0 && this.options.compute.takeResidual !== undefined;
+    if (canTake && offer?.round === round - 1)
+      for (const replica of replicas) if (offer.replicas?.has(replica) ?? true) line.push({ replica, then: undefined });
+    if (line.length === 0 && !this.taking) return then();
+    line.push({ replica: undefined, then });
+    this.next();
+  }
+
+  /** The round stands still. A checkpoint is asked again; of another worker nothing more is awaited. */
+  tellAgain(): void {
+    if (this.offer?.replicas === undefined) return this.sendAgain();
+    this.offer = undefined;
+    this.taking = undefined;
+    this.line = this.line.filter(({ replica }) => replica === undefined);
     this.next();
   }
 
   /** Pulls what is missing again, of one server or of all. */
-  sendAgain(server?: number): void {
+  private sendAgain(server?: number): void {
     for (const chunk of this.kept)
       if (this.taking?.missing.has(chunk.index) && (server === undefined || chunk.server === server)) this.pull(this.taking, chunk);
   }
@@ -168,7 +214,7 @@ export class MemberResiduals {
 
   private takingOf({ round, nodeLo, chunk }: FrameHeader): Taking | undefined {
     const { taking } = this;
-    return taking && round === this.stored && nodeLo === taking.replica && taking.missing.has(chunk) ? taking : undefined;
+    return round === taking?.round && nodeLo === taking.replica && taking.missing.has(chunk) ? taking : undefined;
   }
 
   private next(): void {
@@ -179,14 +225,26 @@ export class MemberResiduals {
         continue;
       }
       const values = new Float32Array(this.layout.totalLength);
-      this.taking = { replica: head.replica, values, missing: new Set(this.kept.map(({ index }) => index)) };
+      const missing = new Set(this.kept.map(({ index }) => index));
+      this.taking = { round: this.offer!.round, replica: head.replica, values, missing };
       for (const chunk of this.kept) this.pull(this.taking, chunk);
       return;
     }
   }
 
-  private pull({ replica }: Taking, { index, server }: OwnedChunk): void {
-    const pull = { type: 'residual-pull', round: this.stored!, replica, chunk: index } as const;
-    this.connectionTo(server)?.sendMessage(pull, this.numbers());
+  private pull({ round, replica }: Taking, { index, server }: OwnedChunk): void {
+    const connection = this.connectionTo(server);
+    if (connection) sendResidualPull(connection, this.numbers(), { round, replica, chunk: index });
   }
 }
+
+/** @returns false when it was sent as often as it was to be */
+function takeOne({ left }: Copy, chunk: number): boolean {
+  const times = left.get(chunk);
+  if (times === undefined) return false;
+  if (times > 1) left.set(chunk, times - 1);
+  else left.delete(chunk);
+  return true;
+}
+
+const isSent = ({ values }: Copies): boolean => [...values!.values()].every(({ left }) => left.size === 0);

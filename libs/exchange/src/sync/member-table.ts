@@ -72,7 +72,7 @@ export const MEMBER_ROWS = {
   toldAgain: {
     from: ['SYNCING', 'READY'],
     event: 'TELL-AGAIN: the round stands still',
-    does: 'send contributions again, and every node that no server has applied; pull chunks that are missing',
+    does: 'send contributions again, and every node that no server has applied; pull chunks that are missing; await nothing more of what another worker has kept',
     next: '–',
   },
   residualPull: {
@@ -83,7 +83,7 @@ export const MEMBER_ROWS = {
   },
   residual: {
     from: ['SYNCING', 'READY'],
-    event: 'a chunk of what the round before the attempt has left of a replica',
+    event: 'a chunk of what the round before has left of a replica, from a checkpoint or from the worker that had it',
     does: 'keep it; compute the replica when all of it is here, or some of it is nowhere',
     next: '–',
   },

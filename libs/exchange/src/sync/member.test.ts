@@ -196,6 +196,93 @@ const welcomeOf = (server: number, round: number, more: object = {}): Message =>
 const headerOf = (type: number, round: number, chunk: number, nodeHi = 0): never =>
   ({ type, codec: 0, attempt: 1, term: 1, view: 1, round, chunk, nodeLo: 0, nodeHi, length: BYTES }) as never;
 
+/** A member whose codec keeps something, in round 5: what it sends, computes, and takes over. */
+function keeping(replicas: number[], more: object = {}) {
+  const messages: Message[] = [];
+  const residuals: (readonly [number, number, number])[] = [];
+  const connection = {
+    ...connectionOf(messages),
+    sendData: ({ round, nodeLo, length }: { round: number; nodeLo: number; length?: number }, bytes: Uint8Array) =>
+      void residuals.push([round, nodeLo, length ?? bytes.length]),
+  } as never;
+  const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
+  const [steps, taken]: [(readonly [number, readonly number[]])[], (readonly [number, number])[]] = [[], []];
+  const member = new Member({
+    id: 'w',
+    attempt: 1,
+    servers: 1,
+    totalRounds: 10,
+    chunks: [{ index: 0, offset: 0, length: BYTES / 4, server: 0 }],
+    store: { bytes: (generation) => memory[generation & 1]! },
+    compute: {
+      step: (round, replicasOf) => void steps.push([round, replicasOf]),
+      evaluate: () => undefined,
+      committed: () => undefined,
+      readResiduals: (round, of) =>
+        void member.residuals(
+          round,
+          of.map((replica) => ({ replica, values: new Float32Array(BYTES / 4) })),
+        ),
+      takeResidual: (round, { replica }) => void taken.push([round, replica]),
+    },
+    residuals: new ResidualLayout([BYTES / 4]),
+    onEnd: () => undefined,
+  });
+  member.attach(0, connection);
+  member.message(0, welcomeOf(0, 5, more));
+  member.message(0, { type: 'view', view: 1, term: 1, round: 5, members: [{ id: 'w', seat: 0, incarnation: 0, replicas }] });
+  const come = (header: never): void => {
+    member.payloadFor(header);
+    member.data(header);
+  };
+  come(headerOf(FrameType.parameters, 5, 0));
+  /** The next round, with these replicas of which `handedOn` were another's, or will be. */
+  const commit = (round: number, own: number[], handedOn?: number[]): void => {
+    const members = [{ id: 'w', seat: 0, incarnation: 0, replicas: own }];
+    member.message(0, { type: 'commit', round, view: round, term: 1, members, ...(handedOn ? { handedOn } : {}) });
+    come(headerOf(FrameType.parameters, round + 1, 0));
+  };
+  const pulls = () => messages.flatMap((message) => (message.type === 'residual-pull' ? [[message.round, message.replica]] : []));
+  return { member, messages, residuals, steps, taken, come, commit, pulls };
+}
+
+const residual = (round: number, replica: number, length = BYTES): never =>
+  ({ ...(headerOf(FrameType.residual, round, 0, replica + 1) as object), nodeLo: replica, length }) as never;
+
+test('what was kept of a replica is taken from the worker that had it, before it is computed; its own is handed on until the next COMMIT', () => {
+  const { member, residuals, steps, taken, come, commit, pulls } = keeping([0, 1]);
+  expect(steps).toEqual([[5, [0, 1]]]);
+  commit(5, [0, 2, 3], [1, 2]);
+  // 2 comes from another; 3 had no worker that could hand it on.
+  expect([pulls(), steps.length]).toEqual([[[5, 2]], 1]);
+  const pull = (round: number, replica: number): void => member.message(0, { type: 'residual-pull', round, replica, chunk: 0 });
+  for (const replica of [1, 1, 0]) pull(5, replica);
+  expect(residuals).toEqual([
+    [5, 1, BYTES],
+    [5, 1, BYTES],
+    [5, 0, 0],
+  ]);
+  come(residual(5, 2));
+  expect([taken, steps.at(-1)]).toEqual([[[5, 2]], [6, [0, 2, 3]]]);
+  commit(6, [0, 2, 3]);
+  pull(5, 1);
+  expect(residuals.at(-1)).toEqual([5, 1, 0]);
+});
+
+test('a replica of which another worker has nothing, or does not answer while the round stands still, is computed without', () => {
+  const nothing = keeping([0]);
+  nothing.commit(5, [0, 1], [1]);
+  nothing.come(residual(5, 1, 0));
+  expect([nothing.taken, nothing.steps.at(-1)]).toEqual([[], [6, [0, 1]]]);
+  const silent = keeping([0]);
+  silent.commit(5, [0, 1, 2], [1, 2]);
+  expect(silent.steps).toHaveLength(1);
+  silent.member.message(0, { type: 'tell-again' });
+  expect([silent.taken, silent.steps.at(-1)]).toEqual([[], [6, [0, 1, 2]]]);
+  silent.come(residual(5, 1));
+  expect(silent.taken).toEqual([]);
+});
+
 test('a compute thread whose replicas wait for residuals of a checkpoint rests: the load is no hang', () => {
   const messages: Message[] = [];
   const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];

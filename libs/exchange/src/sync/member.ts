@@ -61,6 +61,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private readonly rate: RoundPace | undefined;
   private codec: CodecSwitch | undefined;
   private readonly kept: MemberResiduals | undefined;
+  /** Why it has asked to leave. */
+  private leaving: string | undefined;
   /** What its compute thread had done by the last heartbeat. */
   private computed = 0;
 
@@ -79,7 +81,12 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const owned = [...chunks, ...groups.map(({ index, server, rows, width }) => ({ index, server, offset: 0, length: rows * width }))];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => owned.filter((chunk) => chunk.server === server));
     const connectionTo = (server: number): Connection | undefined => this.connectionTo(server);
-    if (options.residuals) this.kept = new MemberResiduals(options.residuals, options, connectionTo, () => this.numbers());
+    if (options.residuals) {
+      const { chunks, compute } = options;
+      // It asks again: what kept it is done.
+      const handedOn = (): void => (this.leaving !== undefined && this.replicas.length === 0 ? super.leave(this.leaving) : undefined);
+      this.kept = new MemberResiduals(options.residuals, { chunks, compute, handedOn }, connectionTo, () => this.numbers());
+    }
     const deliver = (generation: number, group: number, rows: Rows): void => options.compute.rows?.(generation, group, rows);
     this.pulls = new RowPulls(groups, connectionTo, () => this.numbers(), deliver);
   }
@@ -167,7 +174,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
         this.tellAgain();
         this.pull();
         this.pulls.sendAgain();
-        this.kept?.sendAgain();
+        this.kept?.tellAgain();
         return this.sendAgain();
       case 'residual-pull':
         this.table.take('residualPull');
@@ -235,6 +242,11 @@ export class Member extends WorkerTransfer<MemberOptions> {
   }
 
   // ---- from the worker ----
+
+  override leave(reason: string): void {
+    this.leaving = reason;
+    super.leave(reason);
+  }
 
   /**
    * A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. While residuals are loaded it rests,
@@ -358,7 +370,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     }
     this.codec = message.codec ?? this.codec;
     if (message.last) this.isTrained = true;
-    if (message.checkpoint) this.kept?.checkpointed(message.round, [...this.asked]);
+    this.kept?.committed(message, [...this.asked]);
     this.moveTo(message.round + 1);
     // What the last rounds have sent is known before the attempt is over.
     if (this.isTrained || this.round >= this.options.totalRounds) this.heartbeat(this.computed);

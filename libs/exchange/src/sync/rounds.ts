@@ -303,11 +303,13 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     validations.committed(round);
     for (const { type, message, data } of verdict?.events ?? []) attempt.event(type, message, data);
     const leaving = attendance.leaving();
+    const before = attempt.members.holders();
     const members = this.rebalance(leaving);
+    const handedOn = members && !isLast && !stops.isAsked ? this.handedOn(before) : [];
     const { view, term } = attempt;
     attempt.measuring.committed(attempt.members.live());
     const codec = attempt.codec.committed(committed, attempt.members.live());
-    const also = { ...(members ? { members } : {}), ...(codec ? { codec } : {}) };
+    const also = { ...(members ? { members } : {}), ...(codec ? { codec } : {}), ...(handedOn.length > 0 ? { handedOn } : {}) };
     const message: MessageOf<'commit'> = { type: 'commit', round: committed, view, term, ...also };
     this.table.take('commit');
     const isBest = validations.isBest(round);
@@ -322,7 +324,9 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
       this.table.take('commit', 'STOPPING');
       stops.extend();
     }
-    for (const member of leaving) if (!isLast || !measurements.owes(member.id)) attendance.letGo(member);
+    // Who has something to hand on asks again, or goes with the next COMMIT.
+    const givers = new Set(handedOn.map((replica) => before.get(replica)));
+    for (const member of leaving) if (!givers.has(member) && (!isLast || !measurements.owes(member.id))) attendance.letGo(member);
   }
 
   /** At a commit: balanced blocks over everybody who stays. Returns the members when the view has changed. */
@@ -337,6 +341,13 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const said = staying.map(({ id, replicas }) => `${id} has [${replicas.join(' ')}]`).join(', ') || 'no members';
     attempt.event('view.changed', `view ${view}: ${said}`, { view, round: attempt.round, members });
     return members;
+  }
+
+  /** Replicas that another worker computes from now on, where what a codec has kept of them can follow. @param before who had each of them */
+  private handedOn(before: ReadonlyMap<number, Member>): number[] {
+    if (!this.options.storesResiduals) return [];
+    const now = this.parts.attempt.members.holders();
+    return [...before.keys()].filter((replica) => now.has(replica) && now.get(replica) !== before.get(replica)).sort((a, b) => a - b);
   }
 
   finishTraining(): void {

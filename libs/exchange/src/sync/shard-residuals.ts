@@ -1,9 +1,10 @@
 /**
- * What a codec keeps of replicas, as a shard sees it: it pulls its chunks of them for the checkpoint that it writes, and answers the workers that go on from
- * one. Nothing of it stays in memory.
+ * What a codec keeps of replicas, as a shard sees it: it pulls its chunks of them for the checkpoint that it writes, answers the workers that go on from
+ * one, and passes on what a worker gives away. Nothing of it stays in memory.
  *
  *   COMMIT(k) with `checkpoint` ──> ResidualGathering: the writer reads chunk by chunk, a few are pulled ahead ──> what nobody has is undefined
- *   pull of a worker in the first round of the attempt ──> read from the checkpoint, one at a time for each connection ──> sent
+ *   pull of a worker in the first round of the attempt ──> read from the checkpoint, a few ahead for each connection ──> sent
+ *   COMMIT(k) with `handedOn` ──> pull of the worker that computes the replica now ──> pulled from the one that computed it in round k ──> sent
  */
 import { checkAttempt, FrameType, ProtocolError, type FrameHeader, type Members, type MessageOf } from '@paceline/protocol';
 import type { FrameNumbers } from '../connection.js';
@@ -16,10 +17,11 @@ import {
   type StoredResiduals,
 } from '../transfer/residuals.js';
 import type { ShardLink } from '../transfer/shard-transfer.js';
+import { ResidualPulls } from './residual-pulls.js';
 
 type Pull = MessageOf<'residual-pull'>;
 
-/** Chunks that are under way to the writer of a checkpoint. */
+/** Chunks that are under way to the writer of a checkpoint, or to a worker. */
 const PULLED_AHEAD = 4;
 
 export interface ShardResidualsOptions {
@@ -36,30 +38,26 @@ interface Surroundings {
   numbers(): FrameNumbers;
   round(): number;
   isOpen(link: ShardLink): boolean;
-}
-
-interface Pulled {
-  readonly link: ShardLink;
-  readonly name: ResidualName;
-  readonly resolve: (bytes: Uint8Array | undefined) => void;
-  payload: Uint8Array | undefined;
+  /** The connection of a worker, where it is open. */
+  linkOf(id: string | undefined): ShardLink | undefined;
 }
 
 /** Pulls a few pieces ahead of the one that is read. */
 export class ResidualGathering implements GatheredResiduals {
   /** By the number of the piece. */
   private readonly pieces = new Map<number, Promise<Uint8Array | undefined>>();
-  private readonly underWay = new Map<string, Pulled>();
+  readonly pulls: ResidualPulls;
   readonly names: readonly ResidualName[];
 
   constructor(
-    readonly round: number,
+    round: number,
     replicas: number,
     private readonly residuals: ResidualLayout,
     chunks: readonly number[],
     private readonly holders: Map<number, ShardLink>,
-    private readonly numbers: () => FrameNumbers,
+    numbers: () => FrameNumbers,
   ) {
+    this.pulls = new ResidualPulls(round, (replica) => this.holders.get(replica), numbers);
     this.names = Array.from({ length: replicas }, (_, replica) =>
       residuals.kept(chunks).map((chunk) => ({ round, replica, chunk })),
     ).flat();
@@ -70,60 +68,35 @@ export class ResidualGathering implements GatheredResiduals {
   }
 
   async read(piece: number): Promise<Uint8Array | undefined> {
-    for (let next = piece; next < Math.min(piece + PULLED_AHEAD, this.names.length); next++)
-      if (!this.pieces.has(next)) this.pieces.set(next, this.pull(this.names[next]!));
+    for (let next = piece; next < Math.min(piece + PULLED_AHEAD, this.names.length); next++) {
+      const { replica, chunk } = this.names[next]!;
+      if (!this.pieces.has(next)) this.pieces.set(next, this.pulls.pull(replica, chunk));
+    }
     const bytes = await this.pieces.get(piece)!;
     this.pieces.delete(piece);
     return bytes;
   }
 
-  payloadFor(link: ShardLink, header: FrameHeader): Uint8Array {
-    const pulled = this.pulled(link, header);
-    return pulled ? (pulled.payload = new Uint8Array(header.length)) : scratchOf(header.length);
-  }
-
-  data(link: ShardLink, header: FrameHeader): void {
-    const pulled = this.pulled(link, header);
-    if (!pulled) return;
-    this.underWay.delete(keyOf(pulled.name));
-    pulled.resolve(header.length > 0 ? pulled.payload : undefined);
-  }
-
-  /** A connection is gone, with what was to come over it. */
+  /** A connection is gone: nothing more is asked of it. */
   forget(link: ShardLink): void {
     for (const [replica, holder] of this.holders) if (holder === link) this.holders.delete(replica);
-    for (const [key, pulled] of this.underWay) {
-      if (pulled.link !== link) continue;
-      this.underWay.delete(key);
-      pulled.resolve(undefined);
-    }
+    this.pulls.forget(link);
   }
 
   abandon(): void {
-    for (const link of new Set(this.holders.values())) this.forget(link);
-  }
-
-  private pull(name: ResidualName): Promise<Uint8Array | undefined> {
-    const link = this.holders.get(name.replica);
-    if (!link) return Promise.resolve(undefined);
-    return new Promise((resolve) => {
-      this.underWay.set(keyOf(name), { link, name, resolve, payload: undefined });
-      link.connection.sendMessage({ type: 'residual-pull', ...name }, this.numbers());
-    });
-  }
-
-  private pulled(link: ShardLink, { round, nodeLo, chunk }: FrameHeader): Pulled | undefined {
-    const pulled = round === this.round ? this.underWay.get(keyOf({ round, replica: nodeLo, chunk })) : undefined;
-    return pulled?.link === link ? pulled : undefined;
+    this.holders.clear();
+    this.pulls.forget();
   }
 }
 
-const keyOf = ({ replica, chunk }: ResidualName): string => `${replica}/${chunk}`;
-
 export class ShardResiduals {
   private gathering: ResidualGathering | undefined;
+  /** What the round before this one has left of replicas that other workers compute now. */
+  private handedOn: ResidualPulls | undefined;
   /** Pulls that wait, by connection. */
   private readonly lines = new Map<ShardLink, Pull[]>();
+  /** Answers that wait for the COMMIT of the present round: their workers have it already. */
+  private readonly early: (() => void)[] = [];
 
   constructor(
     private readonly options: ShardResidualsOptions,
@@ -137,24 +110,40 @@ export class ShardResiduals {
   }
 
   /** A checkpoint takes what `round` has left. @param members with their replicas in that round */
-  gather(round: number, members: Members, links: Iterable<ShardLink>): ResidualGathering {
+  gather(round: number, members: Members): ResidualGathering {
     this.gathering?.abandon();
-    const byId = new Map([...links].filter(({ streams }) => streams).map((link) => [link.id, link]));
     const holders = new Map<number, ShardLink>();
-    for (const { id, replicas } of members) for (const replica of replicas) if (byId.has(id)) holders.set(replica, byId.get(id)!);
+    for (const [replica, id] of holdersOf(members)) {
+      const link = this.shard.linkOf(id);
+      if (link) holders.set(replica, link);
+    }
     const { replicas, layout, chunks } = this.options;
     this.gathering = new ResidualGathering(round, replicas, layout, chunks, holders, () => this.shard.numbers());
     return this.gathering;
   }
 
+  /** The shard is in the round after `round`. @param handedOn replicas that others compute from now on @param members with their replicas in `round` */
+  committed(round: number, handedOn: readonly number[], members: Members): void {
+    this.handedOn?.forget();
+    this.handedOn = undefined;
+    if (handedOn.length > 0) {
+      const holders = holdersOf(
+        members.map(({ id, replicas }) => ({ id, replicas: replicas.filter((replica) => handedOn.includes(replica)) })),
+      );
+      const linkOf = (replica: number): ShardLink | undefined => this.shard.linkOf(holders.get(replica));
+      this.handedOn = new ResidualPulls(round, linkOf, () => this.shard.numbers());
+    }
+    for (const goOn of this.early.splice(0)) goOn();
+  }
+
   /** @throws ProtocolError for what no member sends */
   payloadFor(link: ShardLink, header: FrameHeader): Uint8Array {
     this.check(link, header);
-    return this.gathering?.payloadFor(link, header) ?? scratchOf(header.length);
+    return this.gathering?.pulls.payloadFor(link, header) ?? this.handedOn?.payloadFor(link, header) ?? scratchOf(header.length);
   }
 
   data(link: ShardLink, header: FrameHeader): void {
-    this.gathering?.data(link, header);
+    if (!this.gathering?.pulls.data(link, header)) this.handedOn?.data(link, header);
   }
 
   /** @throws ProtocolError for what no member asks */
@@ -163,8 +152,9 @@ export class ShardResiduals {
     if (pull.replica >= replicas || !layout.kept(chunks).includes(pull.chunk))
       throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${pull.chunk} of what is kept of replica ${pull.replica}`);
     const line = this.lines.get(link);
-    if (line && line.length > 2 * chunks.length)
-      throw new ProtocolError('BAD_ROUND', 'more pulls of what is kept than a replica has chunks');
+    // What it does not await any more may stand in the line too.
+    if (line && line.length > 2 * chunks.length * replicas)
+      throw new ProtocolError('BAD_ROUND', 'more pulls of what is kept than all replicas have chunks');
     if (line) return void line.push(pull);
     this.lines.set(link, [pull]);
     void this.answer(link, this.lines.get(link)!);
@@ -173,11 +163,14 @@ export class ShardResiduals {
   forget(link: ShardLink): void {
     this.lines.delete(link);
     this.gathering?.forget(link);
+    this.handedOn?.forget(link);
   }
 
   end(): void {
     this.lines.clear();
     this.gathering?.abandon();
+    this.handedOn?.forget();
+    for (const goOn of this.early.splice(0)) goOn();
   }
 
   private check(link: ShardLink, header: FrameHeader): void {
@@ -188,16 +181,29 @@ export class ShardResiduals {
     this.options.layout.check(header);
   }
 
-  /** One at a time: the next one is read when the one before has left. */
+  /** In their order. A few are looked for while the first of them leaves. */
   private async answer(link: ShardLink, line: Pull[]): Promise<void> {
-    for (let pull = line.shift(); pull && this.shard.isOpen(link); pull = line.shift()) {
-      const { round, replica, chunk } = pull;
-      const stored = this.options.stored();
-      const isWanted = stored?.round === round && this.shard.round() === round + 1;
-      const bytes = isWanted ? await stored.read(replica, chunk) : undefined;
+    const ahead: { readonly pull: Pull; readonly found: Promise<Uint8Array | undefined> }[] = [];
+    for (;;) {
+      for (const pull of line.splice(0, PULLED_AHEAD - ahead.length)) ahead.push({ pull, found: this.find(pull) });
+      const first = ahead.shift();
+      if (!first) break;
+      const { round, replica, chunk } = first.pull;
+      const bytes = await first.found;
       if (!this.shard.isOpen(link)) return;
       await new Promise<void>((flushed) => sendResidual(link.connection, this.shard.numbers(), { round, replica, chunk }, bytes, flushed));
     }
     if (this.lines.get(link) === line) this.lines.delete(link);
   }
+
+  private async find({ round, replica, chunk }: Pull): Promise<Uint8Array | undefined> {
+    if (round === this.shard.round()) await new Promise<void>((resolve) => this.early.push(resolve));
+    if (round !== this.shard.round() - 1) return undefined;
+    const stored = this.options.stored();
+    return stored?.round === round ? stored.read(replica, chunk) : this.handedOn?.pull(replica, chunk);
+  }
 }
+
+/** Who computed each replica. */
+const holdersOf = (members: readonly Pick<Members[number], 'id' | 'replicas'>[]): Map<number, string> =>
+  new Map(members.flatMap(({ id, replicas }) => replicas.map((replica) => [replica, id] as const)));

@@ -102,13 +102,13 @@ export const SHARD_ROWS = {
   residualPull: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'RESIDUAL-PULL(k, replica, chunk) from a member',
-    does: 'send what the checkpoint has that the attempt began with, in the round behind it; otherwise that it is not here',
+    does: 'in the first round send what the checkpoint has that the attempt began with; of a replica that was handed on pull it from the worker that had it; otherwise say that it is not here',
     next: '–',
   },
   residual: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'a chunk of what round k has left of a replica, from the member that has it',
-    does: 'hand it to the checkpoint that is being written',
+    does: 'hand it to the checkpoint that is being written, or send it to the worker that computes the replica now',
     next: '–',
   },
   replica: {

@@ -73,6 +73,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
         numbers: () => this.numbers(),
         round: () => this.round,
         isOpen: (link) => this.links.has(link),
+        linkOf: (id) => [...this.links.keys()].find((link) => link.streams && link.id === id),
       });
     }
     this.present.layout();
@@ -248,7 +249,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.askForDropped();
   }
 
-  onCommit({ round, view, members, checkpoint, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
+  onCommit({ round, view, members, checkpoint, handedOn, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     this.offerCarried();
@@ -257,7 +258,8 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.window.reset();
     const { generations } = this.present;
     if (course !== undefined) this.options.host?.courseDecided((this.course = course));
-    const residuals = checkpoint ? this.residuals?.gather(round, this.known().members, this.links.keys()) : undefined;
+    const residuals = checkpoint ? this.residuals?.gather(round, this.known().members) : undefined;
+    this.residuals?.committed(round, handedOn ?? [], this.known().members);
     if (members) this.takeView(view, members);
     const { tables } = this.options;
     if (checkpoint)

@@ -1,6 +1,6 @@
 /**
- * What a codec keeps of each replica, chunk by chunk in data frames: from workers to the checkpoint that a shard writes, and from a checkpoint to the workers that
- * go on from it. Who wants a chunk pulls it (`residual-pull`); the answer is a frame of type residual, empty where it is not there. So neither side has more
+ * What a codec keeps of each replica, chunk by chunk in data frames: from workers to the checkpoint that a shard writes, from a checkpoint to the workers that
+ * go on from it, and by way of a shard from a worker that gives a replica away to the one that has it next. Who wants a chunk pulls it (`residual-pull`); the answer is a frame of type residual, empty where it is not there. So neither side has more
  * of them in memory than it has pulled.
  */
 import { Codec, FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
@@ -76,6 +76,10 @@ export class ResidualLayout {
 }
 
 const NOTHING = new Uint8Array(0);
+
+export function sendResidualPull(to: Connection, numbers: FrameNumbers, name: ResidualName): void {
+  to.sendMessage({ type: 'residual-pull', ...name }, numbers);
+}
 
 /** @param bytes undefined: it is not here */
 export function sendResidual(

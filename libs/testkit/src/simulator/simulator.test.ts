@@ -51,7 +51,7 @@ test('seeds of random faults break no invariant, end, and take every row of ever
   expect(takenUnreached(tally)).toEqual([]);
 });
 
-test('codecs, local steps and shards on workers are drawn, and a residual that moves is lost', async () => {
+test('codecs, local steps and shards on workers are drawn, and a residual whose worker is killed is lost', async () => {
   const fired = new Map<string, number>();
   for (const seed of [1, 2]) {
     const codec = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;

@@ -24,7 +24,7 @@ export interface ReplicaWorkOptions {
           sent: readonly Uint8Array[],
           codecs: Uint8Array,
         ): void;
-        taken(worker: object, round: number, residual: ReplicaResidual): void;
+        taken(by: { attempt: number; worker: object; round: number }, residual: ReplicaResidual): void;
       }
     | undefined;
   /** Puts mistakes in. */
@@ -98,7 +98,7 @@ export class ReplicaWork {
   /** From the checkpoint that the attempt began with. */
   takeResidual(round: number, residual: ReplicaResidual): void {
     this.encoder?.takeResidual(round, residual.replica, residual.values);
-    this.options.kept?.taken(this, round, residual);
+    this.options.kept?.taken({ attempt: this.options.attempt, worker: this, round }, residual);
   }
 
   private createEncoder(): GradientEncoder | undefined {

@@ -4,7 +4,7 @@
  *
  *   - what a worker sends is its gradient and what it left out in the round before, once, in a plain loop (`encoded`)
  *   - what a shard adds up is what a worker of this attempt has computed for that round and replica (`gathered`)
- *   - what a worker takes from a checkpoint is what that round has left of the replica at a worker (`taken`)
+ *   - what a worker takes from a checkpoint, or from the worker that had the replica before, is what that round has left of it at a worker (`taken`)
  *   - what it applies is the sum of that, and from there on all that follows is compared with it (`Reference.choose`)
  *
  * A replica that begins a round with nothing, though rounds of the attempt were before it, has lost what was kept: that is counted.
@@ -107,14 +107,14 @@ export class KeptOfReplicas {
     this.computed({ attempt, round, lo: replica, hi: replica + 1 }, decoded);
   }
 
-  /** A worker goes on from what a checkpoint has of a replica. */
-  taken(worker: object, round: number, { replica, values }: ReplicaResidual): void {
+  /** A worker goes on from what a checkpoint has of a replica, or the worker that has computed it in that round. */
+  taken({ worker, attempt, round }: Omit<Computed, 'replica' | 'lost'>, { replica, values }: ReplicaResidual): void {
     const key = `${round}/${replica}`;
     const left = [...this.left.values()].map((of) => of.get(key)).find((of) => of !== undefined && isSame(this.flat(of), values));
-    const what = `replica ${replica}: what a checkpoint has of it after round ${round} is not what that round has left`;
+    const what = `replica ${replica}: what a worker is given of it is not what round ${round} has left`;
     this.cluster.checks.expect(left !== undefined, 'I2', () => what);
     if (left) this.leftBy(worker).set(key, left);
-    this.cluster.network.count('residual from a checkpoint');
+    this.cluster.network.count(round < this.firstRoundOf(attempt) ? 'residual from a checkpoint' : 'residual handed on');
   }
 
   /** In the order in which it is kept. */
@@ -203,9 +203,12 @@ export class KeptOfReplicas {
   private before({ attempt, worker, round, replica }: Computed): Left | undefined {
     const before = this.leftBy(worker).get(`${round - 1}/${replica}`);
     if (!keepsRest(this.cluster.run.spec.codec!)) return undefined;
-    const first = this.cluster.hosted.find((part) => part.attempt === attempt)?.restore?.round ?? 0;
-    if (!before && round > first) this.cluster.network.count('residual lost');
+    if (!before && round > this.firstRoundOf(attempt)) this.cluster.network.count('residual lost');
     return before;
+  }
+
+  private firstRoundOf(attempt: number): number {
+    return this.cluster.hosted.find((part) => part.attempt === attempt)?.restore?.round ?? 0;
   }
 
   /** What is to be encoded: the gradient, with dgc its velocity, and what was left out. */

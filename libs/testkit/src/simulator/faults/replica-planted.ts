@@ -90,6 +90,21 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
     },
   },
   {
+    name: 'a worker hands an older residual on',
+    mistake: 'a worker gives the one that has its replica next what an earlier round has left',
+    shownBy: ['I2'],
+    withinSeeds: 20,
+    kinds: ['a worker leaves', 'add a worker'],
+    shape: { ...plain, codec: top, rounds: 9, checkpointEveryRounds: 0 },
+    plant: {
+      encoder(encoder) {
+        const machine = encoder as unknown as OpenEncoder;
+        const readResidual = machine.readResidual.bind(encoder);
+        machine.readResidual = (round, replica, into) => readResidual(round - 1, replica, into);
+      },
+    },
+  },
+  {
     name: 'a power iteration begins anew',
     mistake: 'with power-sgd a replica begins each round with random factors: what it has found in the round before is lost',
     shownBy: ['I2'],

@@ -1,9 +1,10 @@
 /** A worker that is lost, or loses a connection, at a chosen write, in every mode: others do its part, every gradient counts once, bits are the same. */
 import { expect, test } from 'vitest';
-import { events, play, says, sending } from './arranged.fixture.js';
+import { events, play, round, says, seated, sending, when } from './arranged.fixture.js';
 import type { Cluster } from '../cluster.js';
 import { holdsData } from '../faults/faults.js';
 import { STREAMING } from '../run/gradient-shape.js';
+import type { SimWorker } from '../actors/worker.js';
 import type { SimStream } from '../world/stream.js';
 import type { SeedOptions } from '../simulate.js';
 import { RUN_MODES } from '../run/async-run.js';
@@ -68,3 +69,45 @@ test.each(RUN_MODES)(
     }
   },
 );
+
+const KEEPING = [
+  { kind: 'top-k', density: 0.25, errorFeedback: true },
+  { kind: 'power-sgd', rank: 1, errorFeedback: false },
+] as const;
+
+/** One worker joins in the third round, and one of those that were there leaves in the sixth, or is killed. */
+async function joinedAndLeft(seed: number, codec: (typeof KEEPING)[number], end: (worker: SimWorker) => void) {
+  const played = await play(
+    { ...base, seed, workers: 2, mode: 'sync', shape: { ...shape, rounds: 12, validation: undefined, codec } },
+    (cluster) => {
+      when(
+        cluster,
+        () => round(cluster) === 3,
+        () => void cluster.startWorker(),
+      );
+      when(
+        cluster,
+        () => round(cluster) === 6 && seated(cluster).length === 3,
+        () => end(seated(cluster)[0]!),
+      );
+    },
+  );
+  expect(played.result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+  return { ...played, lost: events(played.cluster, 'residual.lost'), handedOn: played.result.fired.get('residual handed on') ?? 0 };
+}
+
+test.each(KEEPING)('what $kind has kept of a replica follows it to a worker that joins, and from one that leaves', async (codec) => {
+  for (let seed = 1; seed <= 6; seed++) {
+    const { cluster, handedOn, lost } = await joinedAndLeft(seed, codec, (worker) => worker.leave());
+    expect(events(cluster, 'worker.left')).toHaveLength(1);
+    // Of four replicas on two workers one goes to the third; of those on three at least one comes to the others.
+    expect(handedOn).toBeGreaterThanOrEqual(2);
+    expect(lost).toEqual([]);
+  }
+});
+
+test('what was kept of a replica is lost with the worker that is killed', async () => {
+  const { handedOn, lost } = await joinedAndLeft(1, KEEPING[0], (worker) => worker.process.kill());
+  expect(handedOn).toBeGreaterThan(0);
+  expect(lost).toHaveLength(1);
+});
