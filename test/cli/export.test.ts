@@ -91,7 +91,7 @@ describe('export', () => {
     expect((await home.run(['export', 'digits', '--out', 'out', '--force'])).exit).toBe(0);
   });
 
-  it('takes the weights of a checkpoint by its round', async () => {
+  it.runIf(IS_SOAK)('takes the weights of a checkpoint by its round', async () => {
     // On a slow disk a cut is left out while the one before is written.
     const { checkpoints } = await home.json<{ checkpoints: { round: number; state: string }[] }>('checkpoints', 'digits');
     const { round } = checkpoints.find((one) => one.state === 'USABLE' && one.round < 30)!;
@@ -201,7 +201,7 @@ interface Evaluated {
 }
 
 describe('models of tables', () => {
-  it('of a built-in one are measured and answer with the names of the classes', async () => {
+  it.runIf(IS_SOAK)('of a built-in one are measured and answer with the names of the classes', async () => {
     const { result } = await home.json<Measured>('train', spec('irises', { dataset: 'iris', modelTopology: dense(3, 4, 'softmax') }));
     const found = await home.json<Evaluated>('evaluate', 'irises', '--data', 'iris');
     expect(Math.abs(found.loss - result.loss)).toBeLessThan(1e-6);
@@ -251,7 +251,7 @@ describe('models of tables', () => {
     expect(bad.stderr).toMatch(/bad\.csv, row 2, column "width": "wide" is no number/);
   });
 
-  it('answer for numbers in the units of the data', async () => {
+  it.runIf(IS_SOAK)('answer for numbers in the units of the data', async () => {
     const features = {
       inputs: { x: [{ kind: 'number', columns: ['length', 'width'] }] },
       targets: { height: { kind: 'number', columns: ['height'], scale: 'standard' } },

@@ -69,23 +69,26 @@ test('2 workers with 2 threads: as many bytes to the servers as with one thread,
   }
 });
 
-test('a compute thread ends: the seat ends and names it, the worker takes a seat again, and the weights are those of the reference', async () => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'paceline-death-'));
-  const file = path.join(folder, 'died');
-  const planted = await DataPlane.start({
-    servers: 1,
-    workers: 1,
-    workerEnv: { NODE_OPTIONS: `--import=${new URL('thread-dies.mjs', import.meta.url).href}`, PLANTED_DEATH: file },
-  });
-  try {
-    const input: RunSpecInput = { ...base, strategy: hybrid(2) };
-    const run = await planted.train(input);
-    expect((await planted.finished(run)).weightsSha256).toBe(await reference(input));
-    expect(existsSync(file), 'it has died').toBe(true);
-    expect(readFileSync(planted.workers[0]!.logFile, 'utf8')).toContain('compute thread 1 of 2 ended with code 7');
-    expect(JSON.stringify(run.entries)).toContain('compute thread 1 of 2 ended with code 7');
-  } finally {
-    await planted.stop();
-    rmSync(folder, { recursive: true, force: true });
-  }
-});
+test.runIf(process.env['PACELINE_SOAK'] === '1')(
+  'a compute thread ends: the seat ends and names it, the worker takes a seat again, and the weights are those of the reference',
+  async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'paceline-death-'));
+    const file = path.join(folder, 'died');
+    const planted = await DataPlane.start({
+      servers: 1,
+      workers: 1,
+      workerEnv: { NODE_OPTIONS: `--import=${new URL('thread-dies.mjs', import.meta.url).href}`, PLANTED_DEATH: file },
+    });
+    try {
+      const input: RunSpecInput = { ...base, strategy: hybrid(2) };
+      const run = await planted.train(input);
+      expect((await planted.finished(run)).weightsSha256).toBe(await reference(input));
+      expect(existsSync(file), 'it has died').toBe(true);
+      expect(readFileSync(planted.workers[0]!.logFile, 'utf8')).toContain('compute thread 1 of 2 ended with code 7');
+      expect(JSON.stringify(run.entries)).toContain('compute thread 1 of 2 ended with code 7');
+    } finally {
+      await planted.stop();
+      rmSync(folder, { recursive: true, force: true });
+    }
+  },
+);

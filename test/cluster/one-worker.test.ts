@@ -54,23 +54,26 @@ test('one-device: one worker, one replica, one compute thread', async () => {
   await expectNoTraffic(id);
 });
 
-test('a pause and a cancel end all compute threads, and what is paused goes on to the same weights', async () => {
-  const long = mirrored(3, { length: { rounds: 200 } });
-  await reference(long);
-  await stack.until('an idle worker', 20_000, () => idle(stack));
-  const before = threadsOf();
-  const { id } = await stack.client.createRun(long);
-  await untilRound(stack, id, 3);
-  expect(threadsOf(), 'three compute threads with a loader each').toBeGreaterThanOrEqual(before + 6);
-  await stack.client.pauseRun(id);
-  await untilStatus(stack, id, ['PAUSED'], 30_000);
-  await stack.until('the threads to end', 20_000, () => Promise.resolve(threadsOf() <= before || threadsOf()));
-  await stack.client.resumeRun(id);
-  await expectComplete(stack, id, long, { attempts: 2 });
-  const endless = await stack.client.createRun(mirrored(2, { length: { rounds: 1_000_000 } }));
-  await untilRound(stack, endless.id, 3);
-  await stack.client.cancelRun(endless.id);
-  await untilStatus(stack, endless.id, ['CANCELLED'], 20_000);
-  await stack.until('the threads to end', 20_000, () => Promise.resolve(threadsOf() <= before || threadsOf()));
-  expect((await runOf(stack, endless.id)).result).toBeNull();
-});
+test.runIf(process.env['PACELINE_SOAK'] === '1')(
+  'a pause and a cancel end all compute threads, and what is paused goes on to the same weights',
+  async () => {
+    const long = mirrored(3, { length: { rounds: 200 } });
+    await reference(long);
+    await stack.until('an idle worker', 20_000, () => idle(stack));
+    const before = threadsOf();
+    const { id } = await stack.client.createRun(long);
+    await untilRound(stack, id, 3);
+    expect(threadsOf(), 'three compute threads with a loader each').toBeGreaterThanOrEqual(before + 6);
+    await stack.client.pauseRun(id);
+    await untilStatus(stack, id, ['PAUSED'], 30_000);
+    await stack.until('the threads to end', 20_000, () => Promise.resolve(threadsOf() <= before || threadsOf()));
+    await stack.client.resumeRun(id);
+    await expectComplete(stack, id, long, { attempts: 2 });
+    const endless = await stack.client.createRun(mirrored(2, { length: { rounds: 1_000_000 } }));
+    await untilRound(stack, endless.id, 3);
+    await stack.client.cancelRun(endless.id);
+    await untilStatus(stack, endless.id, ['CANCELLED'], 20_000);
+    await stack.until('the threads to end', 20_000, () => Promise.resolve(threadsOf() <= before || threadsOf()));
+    expect((await runOf(stack, endless.id)).result).toBeNull();
+  },
+);

@@ -69,29 +69,34 @@ it.runIf(process.env['PACELINE_SOAK'] === '1')('so does a training of local upda
   expect(await answerOf(programs.start(program(place, undefined, source)))).toEqual({ begins: '3', digest: undisturbed.digest });
 });
 
-it('over two processes the first one has the backup, and the second one learns the epoch from it', async () => {
-  const source = example!
-    .replaceAll('MirroredStrategy', 'MultiWorkerMirroredStrategy')
-    .replace('{ replicas: 2 }', "{ replicas: 2, threads: 1, optimizerSharding: 'sharded' }")
-    .replace('epochs: 6', 'epochs: 4');
-  const together = async (killIn?: number): Promise<Running[]> => {
-    const configs = await tfConfigs(2);
-    return configs.map((TF_CONFIG, i) =>
-      programs.start(program(join(folder, `member-${i}`), i === 0 ? killIn : undefined, source), {
-        TF_CONFIG,
-        PACELINE_CLUSTER_SECRET: 'the secret of a test of backups',
-      }),
+it.runIf(process.env['PACELINE_SOAK'] === '1')(
+  'over two processes the first one has the backup, and the second one learns the epoch from it',
+  async () => {
+    const source = example!
+      .replaceAll('MirroredStrategy', 'MultiWorkerMirroredStrategy')
+      .replace('{ replicas: 2 }', "{ replicas: 2, threads: 1, optimizerSharding: 'sharded' }")
+      .replace('epochs: 6', 'epochs: 4');
+    const together = async (killIn?: number): Promise<Running[]> => {
+      const configs = await tfConfigs(2);
+      return configs.map((TF_CONFIG, i) =>
+        programs.start(program(join(folder, `member-${i}`), i === 0 ? killIn : undefined, source), {
+          TF_CONFIG,
+          PACELINE_CLUSTER_SECRET: 'the secret of a test of backups',
+        }),
+      );
+    };
+    const [first, second] = (await together(2)).map(({ ended }) => ended);
+    const ended = await first!;
+    expect(ended.status, ended.output + ended.errors).toBeNull();
+    expect((await second!).errors).toContain('MemberError');
+    expect(existsSync(join(folder, 'member-1/backup.paceline'))).toBe(false);
+    const answers = await Promise.all((await together()).map(answerOf));
+    const { digest } = await answerOf(
+      programs.start(program(join(folder, 'alone'), undefined, example!.replace('epochs: 6', 'epochs: 4'))),
     );
-  };
-  const [first, second] = (await together(2)).map(({ ended }) => ended);
-  const ended = await first!;
-  expect(ended.status, ended.output + ended.errors).toBeNull();
-  expect((await second!).errors).toContain('MemberError');
-  expect(existsSync(join(folder, 'member-1/backup.paceline'))).toBe(false);
-  const answers = await Promise.all((await together()).map(answerOf));
-  const { digest } = await answerOf(programs.start(program(join(folder, 'alone'), undefined, example!.replace('epochs: 6', 'epochs: 4'))));
-  expect(answers).toEqual([0, 1].map(() => ({ begins: '2', digest })));
-});
+    expect(answers).toEqual([0, 1].map(() => ({ begins: '2', digest })));
+  },
+);
 
 it('a damaged file, and the backup of another model, are refused in words', async () => {
   const place = join(folder, 'damaged');

@@ -137,9 +137,11 @@ await third.dispose();
   expect(third).toEqual([counts, [values(pidOf(0), pidOf(1)), met]]);
 });
 
-it('what replicas keep outlives a function thread of their worker; where a worker was started again, the next call of run says that it is lost', async () => {
-  cluster.programs.write('replicas.mjs', FUNCTIONS);
-  const source = `${BUILD}
+it.runIf(process.env['PACELINE_SOAK'] === '1')(
+  'what replicas keep outlives a function thread of their worker; where a worker was started again, the next call of run says that it is lost',
+  async () => {
+    cluster.programs.write('replicas.mjs', FUNCTIONS);
+    const source = `${BUILD}
 const fn = (name) => ({ module: new URL('./replicas.mjs', import.meta.url), name });
 const strategy = new ParameterServerStrategy();
 const coordinator = new ClusterCoordinator(strategy);
@@ -154,15 +156,16 @@ await new Promise((resolve) => setTimeout(resolve, 3000)); // it joins again
 await strategy.run(fn('calls')).then(say, told);
 await strategy.dispose();
 `;
-  const running = cluster.coordinate(source);
-  await running.said('waits');
-  await new Promise((resolve) => setTimeout(resolve, 500)); // the functions have begun
-  await cluster.killed('worker', 1);
-  const { status, output, errors } = await running.ended;
-  expect(status, errors).toBe(0);
-  const lines = output.trim().split('\n');
-  const [first, second, , lost] = lines.map((line) => (line === 'waits' ? undefined : (JSON.parse(line) as unknown)));
-  const values = (...all: unknown[]): unknown => ({ values: all });
-  expect([first, second]).toEqual([1, 2].map((count) => [values(0, 1), values(count, count)]));
-  expect(lost).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type: 'worker', index: 1 }] });
-});
+    const running = cluster.coordinate(source);
+    await running.said('waits');
+    await new Promise((resolve) => setTimeout(resolve, 500)); // the functions have begun
+    await cluster.killed('worker', 1);
+    const { status, output, errors } = await running.ended;
+    expect(status, errors).toBe(0);
+    const lines = output.trim().split('\n');
+    const [first, second, , lost] = lines.map((line) => (line === 'waits' ? undefined : (JSON.parse(line) as unknown)));
+    const values = (...all: unknown[]): unknown => ({ values: all });
+    expect([first, second]).toEqual([1, 2].map((count) => [values(0, 1), values(count, count)]));
+    expect(lost).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type: 'worker', index: 1 }] });
+  },
+);
