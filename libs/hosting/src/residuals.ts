@@ -24,7 +24,7 @@ export function storedResidualsOf(spec: Pick<RunSpec, 'codec' | 'replicas'>, lay
   const lengths = layout.chunks.map(({ index, length, section }) =>
     residualFloats(codec, wanted, { index, length, isEncoded: section === 'trainable' }),
   );
-  const residuals = new ResidualLayout(lengths);
+  const residuals = new ResidualLayout(lengths, replicas);
   if (residuals.totalLength === 0) return undefined;
   for (let server = 0; server < servers; server++) {
     const chunks = residuals.kept(shardChunks(layout, servers, server));

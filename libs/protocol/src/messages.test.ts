@@ -53,6 +53,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   pull: { type: 'pull', generation: 7, chunk: 3 },
   evaluate: { type: 'evaluate', generation: 7, blocks: [{ from: 0, to: 100 }] },
   evaluated: { type: 'evaluated', generation: 7, from: 0, to: 100, examples: 100, sums: [1, 2] },
+  'handed-on': { type: 'handed-on', round: 6 },
   leave: { type: 'leave', reason: 'the slice is over' },
   failed: { type: 'failed', code: 'OUT_OF_MEMORY', message: 'no memory', round: 7, replica: -1 },
   'part-written': {

@@ -274,6 +274,8 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('evaluated'), generation: u32, from: count, to: count, examples: count, sums }),
   /** A worker gives its replicas back, at the latest after the present round. */
   z.strictObject({ type: z.literal('leave'), reason: z.string().max(300) }),
+  /** All was sent that others may want of what COMMIT(round) has handed on: a member that leaves is not needed any more. */
+  z.strictObject({ type: z.literal('handed-on'), round: u32 }),
   /** A worker's compute thread cannot do its part (an engine fault); its replicas go to others. */
   z.strictObject({
     type: z.literal('failed'),

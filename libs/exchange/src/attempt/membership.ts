@@ -122,8 +122,12 @@ export class Membership {
     const held = new Set(live.flatMap((member) => member.replicas));
     const orphans = this.replicas.filter((replica) => !held.has(replica));
     if (live.length === 0 || orphans.length === 0) return undefined;
-    if (orphans.length === this.replicas.length) return this.balanced(live);
-    return coverOrphans(new Map(live.map(({ id, replicas }) => [id, replicas])), orphans);
+    const staying = live.filter(({ leaving }) => leaving === undefined);
+    const takers = staying.length > 0 ? staying : live;
+    if (orphans.length === this.replicas.length) return this.balanced(takers);
+    const replicasOf = (members: readonly CoordinatedMember[]): [string, number[]][] => members.map(({ id, replicas }) => [id, replicas]);
+    // Who leaves keeps what it has, to the end of the round.
+    return new Map([...replicasOf(live), ...coverOrphans(new Map(replicasOf(takers)), orphans)]);
   }
 
   /** The live member that has each replica. */

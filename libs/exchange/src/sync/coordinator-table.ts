@@ -75,7 +75,13 @@ export const COORDINATOR_ROWS = {
   leave: {
     from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'a member asks to leave',
-    does: 'let it go at the next commit (at once when it owes nothing)',
+    does: 'let it go at the next commit; at once when it owes nothing; when it has replicas to hand on, with HANDED-ON or the commit after the next',
+    next: '–',
+  },
+  handedOn: {
+    from: ['GATHERING'],
+    event: 'HANDED-ON(k-1): all was sent that others may want of the replicas that a member has given away',
+    does: 'let the member go if it leaves',
     next: '–',
   },
   contribution: {

@@ -16,9 +16,6 @@ import type { ComputePort } from './member-table.js';
 
 type Pull = MessageOf<'residual-pull'>;
 
-/** Of one server: more than it pulls at once. */
-const MOST_WAITING = 16;
-
 /** Copies of what a round has left of replicas: undefined while the compute thread makes them. */
 interface Copies {
   readonly round: number;
@@ -56,7 +53,9 @@ interface Options {
   readonly compute: Pick<ComputePort, 'readResiduals' | 'takeResidual'>;
   readonly chunks: readonly OwnedChunk[];
   /** All that other workers may want of a round was sent. */
-  handedOn?(): void;
+  allSent(round: number): void;
+  /** The replica goes on from what was kept elsewhere. */
+  taken(replica: number): void;
 }
 
 export class MemberResiduals {
@@ -68,7 +67,7 @@ export class MemberResiduals {
   private offer: Offer | undefined;
   private taking: Taking | undefined;
   /** Replicas in the order in which they are asked for, each with what follows. */
-  private line: { readonly replica: number | undefined; readonly then: (() => void) | undefined }[] = [];
+  private line: { readonly replica: number | undefined; readonly round: number; readonly then: (() => void) | undefined }[] = [];
   private readonly kept: readonly OwnedChunk[];
 
   constructor(
@@ -82,11 +81,12 @@ export class MemberResiduals {
 
   // ---- to a checkpoint, and to other workers ----
 
-  /** @param computed replicas, in the round that is committed */
+  /** @param computed replicas whose contribution to the round was told before it was committed: what it has left of these is known to be right, or told to be lost */
   committed({ round, checkpoint = false, handedOn = [] }: MessageOf<'commit'>, computed: readonly number[]): void {
     const given = computed.filter((replica) => handedOn.includes(replica));
+    const offered = handedOn.filter((replica) => !computed.includes(replica));
     this.handedOn = given.length > 0 ? { round, replicas: given, values: undefined } : undefined;
-    this.offer = handedOn.length > 0 ? { round, replicas: new Set(handedOn) } : undefined;
+    this.offer = offered.length > 0 ? { round, replicas: new Set(offered) } : undefined;
     if (checkpoint) this.stored = { round, replicas: computed, values: undefined };
     const wanted = checkpoint ? computed : given;
     if (!checkpoint && given.length === 0) return;
@@ -104,15 +104,20 @@ export class MemberResiduals {
     };
     if (stored?.round === round) stored.values = copiesOf(stored.replicas, 1);
     // A server pulls it for its checkpoint too.
-    if (handedOn?.round === round) handedOn.values = copiesOf(handedOn.replicas, stored?.round === round ? 2 : 1);
+    if (handedOn?.round === round) {
+      handedOn.values = copiesOf(handedOn.replicas, stored?.round === round ? 2 : 1);
+      this.tellSent(); // there may be nothing
+    }
     this.answerWaiting();
   }
 
   /** @throws ProtocolError BAD_ROUND for more than a server pulls at once */
   pulled(server: number, pull: Pull, round: number): void {
     if (!this.mustWait(pull, round)) return this.answer(server, pull);
-    if (this.waiting.filter((each) => each.server === server).length >= MOST_WAITING)
-      throw new ProtocolError('BAD_ROUND', 'more pulls of what is kept than a server has at once');
+    // Each chunk once for a checkpoint, and once for another worker.
+    const most = 2 * this.kept.length * this.layout.replicas;
+    if (this.waiting.filter((each) => each.server === server).length >= most)
+      throw new ProtocolError('BAD_ROUND', 'more pulls of what is kept than all replicas have chunks');
     this.waiting.push({ server, pull });
   }
 
@@ -135,9 +140,16 @@ export class MemberResiduals {
     const handed = handedOn?.round === round ? handedOn.values?.get(replica) : undefined;
     const values = handed?.values ?? this.storedCopy(round, replica, chunk);
     const flushed = (): void => {
-      if (handed && takeOne(handed, chunk) && handedOn === this.handedOn && isSent(handedOn!)) this.options.handedOn?.();
+      if (!handed || !takeOne(handed, chunk) || handedOn !== this.handedOn) return;
+      if (!handed.left.has(chunk)) this.storedCopy(round, replica, chunk);
+      this.tellSent();
     };
     sendResidual(connection, this.numbers(), { round, replica, chunk }, values && this.layout.part(values, chunk), flushed);
+  }
+
+  private tellSent(): void {
+    const { handedOn } = this;
+    if (handedOn?.values && [...handedOn.values.values()].every(({ left }) => left.size === 0)) this.options.allSent(handedOn.round);
   }
 
   /** A server pulls each chunk once for its checkpoint: a replica of which it has all is let go. */
@@ -151,24 +163,32 @@ export class MemberResiduals {
 
   // ---- from a checkpoint, and from other workers ----
 
-  welcome(server: number, { residuals }: MessageOf<'welcome'>): void {
-    if (residuals !== undefined) this.offer = { round: residuals, replicas: undefined };
+  /** @param round of this member: a server may be behind it */
+  welcome(server: number, { residuals }: MessageOf<'welcome'>, round: number): void {
+    if (residuals !== undefined && residuals === round - 1) this.offer = { round: residuals, replicas: undefined };
     this.sendAgain(server);
   }
 
-  /** Replicas wait for what was kept of them elsewhere: no compute thread owes anything for these. */
-  get isTaking(): boolean {
-    return this.taking !== undefined;
+  /** What a COMMIT has handed on is being copied. */
+  get isCopying(): boolean {
+    return this.handedOn !== undefined && this.handedOn.values === undefined;
   }
 
-  /** Calls `then` when everything is taken that is offered of these replicas; at once when nothing is. */
-  prepare(round: number, replicas: readonly number[], then: () => void): void {
-    const { offer, kept, line } = this;
-    const canTake = kept.length > 0 && this.options.compute.takeResidual !== undefined;
-    if (canTake && offer?.round === round - 1)
-      for (const replica of replicas) if (offer.replicas?.has(replica) ?? true) line.push({ replica, then: undefined });
-    if (line.length === 0 && !this.taking) return then();
-    line.push({ replica: undefined, then });
+  /** The replica waits for what was kept of it elsewhere: no compute thread owes anything for it. */
+  awaits(replica: number): boolean {
+    return this.taking?.replica === replica || this.line.some((each) => each.replica === replica);
+  }
+
+  /** Computes the replicas: at once those of which nothing is offered, and the others together when it is taken. */
+  prepare(round: number, replicas: readonly number[], compute: (replicas: readonly number[]) => void): void {
+    const { offer, line } = this;
+    const canTake = this.kept.length > 0 && this.options.compute.takeResidual !== undefined && offer?.round === round - 1;
+    const taken = canTake ? replicas.filter((replica) => offer.replicas?.has(replica) ?? true) : [];
+    const own = replicas.filter((replica) => !taken.includes(replica));
+    if (own.length > 0) compute(own);
+    if (taken.length === 0) return;
+    for (const replica of taken) line.push({ replica, round: round - 1, then: undefined });
+    line.push({ replica: undefined, round, then: () => compute(taken) });
     this.next();
   }
 
@@ -201,7 +221,10 @@ export class MemberResiduals {
     if (header.length > 0 && taking.missing.size > 0) return;
     this.taking = undefined;
     // Where a chunk is missing, nothing of the replica is taken.
-    if (header.length > 0) this.options.compute.takeResidual!(header.round, { replica: taking.replica, values: taking.values });
+    if (header.length > 0) {
+      this.options.taken(taking.replica);
+      this.options.compute.takeResidual!(header.round, { replica: taking.replica, values: taking.values });
+    }
     this.next();
   }
 
@@ -226,7 +249,7 @@ export class MemberResiduals {
       }
       const values = new Float32Array(this.layout.totalLength);
       const missing = new Set(this.kept.map(({ index }) => index));
-      this.taking = { round: this.offer!.round, replica: head.replica, values, missing };
+      this.taking = { round: head.round, replica: head.replica, values, missing };
       for (const chunk of this.kept) this.pull(this.taking, chunk);
       return;
     }
@@ -246,5 +269,3 @@ function takeOne({ left }: Copy, chunk: number): boolean {
   else left.delete(chunk);
   return true;
 }
-
-const isSent = ({ values }: Copies): boolean => [...values!.values()].every(({ left }) => left.size === 0);

@@ -196,14 +196,16 @@ const welcomeOf = (server: number, round: number, more: object = {}): Message =>
 const headerOf = (type: number, round: number, chunk: number, nodeHi = 0): never =>
   ({ type, codec: 0, attempt: 1, term: 1, view: 1, round, chunk, nodeLo: 0, nodeHi, length: BYTES }) as never;
 
-/** A member whose codec keeps something, in round 5: what it sends, computes, and takes over. */
-function keeping(replicas: number[], more: object = {}) {
+/** A member whose codec keeps something, in round 5: what it sends, computes, and takes over. @param late replicas whose contributions do not come */
+function keeping(replicas: number[], late: readonly number[] = [], ofRun = 4) {
   const messages: Message[] = [];
   const residuals: (readonly [number, number, number])[] = [];
   const connection = {
     ...connectionOf(messages),
-    sendData: ({ round, nodeLo, length }: { round: number; nodeLo: number; length?: number }, bytes: Uint8Array) =>
-      void residuals.push([round, nodeLo, length ?? bytes.length]),
+    sendData: ({ round, nodeLo }: { round: number; nodeLo: number }, bytes: Uint8Array, onFlushed?: () => void) => {
+      residuals.push([round, nodeLo, bytes.length]);
+      onFlushed?.();
+    },
   } as never;
   const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
   const [steps, taken]: [(readonly [number, readonly number[]])[], (readonly [number, number])[]] = [[], []];
@@ -215,7 +217,10 @@ function keeping(replicas: number[], more: object = {}) {
     chunks: [{ index: 0, offset: 0, length: BYTES / 4, server: 0 }],
     store: { bytes: (generation) => memory[generation & 1]! },
     compute: {
-      step: (round, replicasOf) => void steps.push([round, replicasOf]),
+      step: (round, replicasOf) => {
+        steps.push([round, replicasOf]);
+        for (const replica of replicasOf) if (!late.includes(replica)) member.contribution(round, replica, 4, [1, 1]);
+      },
       evaluate: () => undefined,
       committed: () => undefined,
       readResiduals: (round, of) =>
@@ -225,11 +230,11 @@ function keeping(replicas: number[], more: object = {}) {
         ),
       takeResidual: (round, { replica }) => void taken.push([round, replica]),
     },
-    residuals: new ResidualLayout([BYTES / 4]),
+    residuals: new ResidualLayout([BYTES / 4], ofRun),
     onEnd: () => undefined,
   });
   member.attach(0, connection);
-  member.message(0, welcomeOf(0, 5, more));
+  member.message(0, welcomeOf(0, 5));
   member.message(0, { type: 'view', view: 1, term: 1, round: 5, members: [{ id: 'w', seat: 0, incarnation: 0, replicas }] });
   const come = (header: never): void => {
     member.payloadFor(header);
@@ -250,11 +255,11 @@ const residual = (round: number, replica: number, length = BYTES): never =>
   ({ ...(headerOf(FrameType.residual, round, 0, replica + 1) as object), nodeLo: replica, length }) as never;
 
 test('what was kept of a replica is taken from the worker that had it, before it is computed; its own is handed on until the next COMMIT', () => {
-  const { member, residuals, steps, taken, come, commit, pulls } = keeping([0, 1]);
+  const { member, messages, residuals, steps, taken, come, commit, pulls } = keeping([0, 1]);
   expect(steps).toEqual([[5, [0, 1]]]);
   commit(5, [0, 2, 3], [1, 2]);
-  // 2 comes from another; 3 had no worker that could hand it on.
-  expect([pulls(), steps.length]).toEqual([[[5, 2]], 1]);
+  // 2 comes from another; 3 had no worker that could hand it on, and waits for nothing.
+  expect([pulls(), steps.at(-1)]).toEqual([[[5, 2]], [6, [0, 3]]]);
   const pull = (round: number, replica: number): void => member.message(0, { type: 'residual-pull', round, replica, chunk: 0 });
   for (const replica of [1, 1, 0]) pull(5, replica);
   expect(residuals).toEqual([
@@ -262,23 +267,53 @@ test('what was kept of a replica is taken from the worker that had it, before it
     [5, 1, BYTES],
     [5, 0, 0],
   ]);
+  expect(messages.filter(({ type }) => type === 'handed-on')).toEqual([{ type: 'handed-on', round: 5 }]);
   come(residual(5, 2));
-  expect([taken, steps.at(-1)]).toEqual([[[5, 2]], [6, [0, 2, 3]]]);
+  expect([taken, steps.at(-1)]).toEqual([[[5, 2]], [6, [2]]]);
   commit(6, [0, 2, 3]);
   pull(5, 1);
   expect(residuals.at(-1)).toEqual([5, 1, 0]);
+});
+
+test('of a replica that was still computed when its round was committed nothing is handed on: another gradient counted', () => {
+  const { member, residuals, commit } = keeping([0, 1, 2], [1]);
+  commit(5, [0], [1, 2]);
+  for (const replica of [1, 2]) member.message(0, { type: 'residual-pull', round: 5, replica, chunk: 0 });
+  expect(residuals).toEqual([
+    [5, 1, 0],
+    [5, 2, BYTES],
+  ]);
+});
+
+test('a server may pull each chunk of all replicas twice before COMMIT has come, and no more', () => {
+  const { member, residuals, commit } = keeping([0, 1], [], 20);
+  const pull = (replica: number): void => member.message(0, { type: 'residual-pull', round: 5, replica, chunk: 0 });
+  for (let i = 0; i < 40; i++) pull(i % 20);
+  expect(() => pull(0)).toThrow('more pulls of what is kept than all replicas have chunks');
+  commit(5, [0], [1]);
+  expect(residuals).toHaveLength(40);
+  expect(residuals.filter(([, , bytes]) => bytes > 0)).toEqual([
+    [5, 1, BYTES],
+    [5, 1, BYTES],
+  ]);
+});
+
+test('a replica that another worker computed too is not taken from there: what is here was told', () => {
+  const { steps, taken, commit, pulls } = keeping([0, 1]);
+  commit(5, [0, 1], [1]);
+  expect([pulls(), taken, steps.at(-1)]).toEqual([[], [], [6, [0, 1]]]);
 });
 
 test('a replica of which another worker has nothing, or does not answer while the round stands still, is computed without', () => {
   const nothing = keeping([0]);
   nothing.commit(5, [0, 1], [1]);
   nothing.come(residual(5, 1, 0));
-  expect([nothing.taken, nothing.steps.at(-1)]).toEqual([[], [6, [0, 1]]]);
+  expect([nothing.taken, nothing.steps.at(-1)]).toEqual([[], [6, [1]]]);
   const silent = keeping([0]);
   silent.commit(5, [0, 1, 2], [1, 2]);
-  expect(silent.steps).toHaveLength(1);
+  expect(silent.steps.at(-1)).toEqual([6, [0]]);
   silent.member.message(0, { type: 'tell-again' });
-  expect([silent.taken, silent.steps.at(-1)]).toEqual([[], [6, [0, 1, 2]]]);
+  expect([silent.taken, silent.steps.at(-1)]).toEqual([[], [6, [1, 2]]]);
   silent.come(residual(5, 1));
   expect(silent.taken).toEqual([]);
 });
@@ -301,7 +336,7 @@ test('a compute thread whose replicas wait for residuals of a checkpoint rests: 
       readResiduals: () => undefined,
       takeResidual: () => undefined,
     },
-    residuals: new ResidualLayout([BYTES / 4]),
+    residuals: new ResidualLayout([BYTES / 4], 4),
     onEnd: () => undefined,
   });
   member.attach(0, connectionOf(messages));

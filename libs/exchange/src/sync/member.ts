@@ -61,8 +61,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private readonly rate: RoundPace | undefined;
   private codec: CodecSwitch | undefined;
   private readonly kept: MemberResiduals | undefined;
-  /** Why it has asked to leave. */
-  private leaving: string | undefined;
   /** What its compute thread had done by the last heartbeat. */
   private computed = 0;
 
@@ -83,9 +81,9 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const connectionTo = (server: number): Connection | undefined => this.connectionTo(server);
     if (options.residuals) {
       const { chunks, compute } = options;
-      // It asks again: what kept it is done.
-      const handedOn = (): void => (this.leaving !== undefined && this.replicas.length === 0 ? super.leave(this.leaving) : undefined);
-      this.kept = new MemberResiduals(options.residuals, { chunks, compute, handedOn }, connectionTo, () => this.numbers());
+      const allSent = (round: number): void => this.send(0, { type: 'handed-on', round }, 'behind data');
+      const taken = (replica: number): void => void this.untold.delete(replica);
+      this.kept = new MemberResiduals(options.residuals, { chunks, compute, allSent, taken }, connectionTo, () => this.numbers());
     }
     const deliver = (generation: number, group: number, rows: Rows): void => options.compute.rows?.(generation, group, rows);
     this.pulls = new RowPulls(groups, connectionTo, () => this.numbers(), deliver);
@@ -243,24 +241,19 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   // ---- from the worker ----
 
-  override leave(reason: string): void {
-    this.leaving = reason;
-    super.leave(reason);
-  }
-
   /**
-   * A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. While residuals are loaded it rests,
-   * as it does while parameters are.
+   * A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. For replicas whose residuals are
+   * loaded it owes nothing, as for those whose parameters are.
    */
   heartbeat(computed: number): void {
     this.computed = computed;
-    const isComputing = this.measuring > 0 || (this.owesNodes() && !this.kept?.isTaking);
+    const isComputing = this.measuring > 0 || this.owesNodes() || (this.kept?.isCopying ?? false);
     this.beat(computed, isComputing, this.codec ? undefined : this.rate);
   }
 
   private owesNodes(): boolean {
     const covered = (replica: number): boolean => this.nodes.some(({ node: { lo, hi } }) => lo <= replica && replica < hi);
-    return ![...this.asked].every(covered);
+    return ![...this.asked].every((replica) => covered(replica) || this.kept?.awaits(replica));
   }
 
   /** What the member waits for, for deadlines and logs. */
@@ -293,7 +286,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const { round, base, window, applied } = message;
     this.credits.welcome(server, { round, base, window, isApplied: bitsOf(applied) });
     this.pulls.sendAgain(server);
-    this.kept?.welcome(server, message);
+    this.kept?.welcome(server, message, this.round);
     if (round > this.round) return;
     if (server === 0) this.tellAgain();
     for (const node of this.nodes) node.next[server] = 0;
@@ -370,7 +363,10 @@ export class Member extends WorkerTransfer<MemberOptions> {
     }
     this.codec = message.codec ?? this.codec;
     if (message.last) this.isTrained = true;
-    this.kept?.committed(message, [...this.asked]);
+    // What is still computed may begin with other residuals than the gradient of another worker, which counted, and nobody would hear of it.
+    const contributed = this.told.flatMap((told) => (told.type === 'contribution' ? [told.replica] : []));
+    this.kept?.committed(message, contributed);
+    this.told = [];
     this.moveTo(message.round + 1);
     // What the last rounds have sent is known before the attempt is over.
     if (this.isTrained || this.round >= this.options.totalRounds) this.heartbeat(this.computed);
@@ -392,7 +388,9 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.held.moveTo(round);
     spans.mark(round);
     this.releaseNodes();
-    this.told = [];
+    // It may not have been heard, if its COMMIT was not: it is said with the next contribution of the replica.
+    for (const told of this.told.splice(0))
+      if (told.type === 'contribution' && told.lost !== undefined) this.untold.set(told.replica, told.lost);
     this.asked.clear();
     this.firsts = undefined;
     this.pulls.moveTo(round);
@@ -412,8 +410,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.firsts = undefined;
     this.rate?.begins(this.round);
     const codec = this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined;
-    const step = (): void => this.options.compute.step(this.round, fresh, codec);
-    return this.kept ? this.kept.prepare(this.round, fresh, step) : step();
+    const step = (replicas: readonly number[]): void => this.options.compute.step(this.round, replicas, codec);
+    return this.kept ? this.kept.prepare(this.round, fresh, step) : step(fresh);
   }
 
   private onEvaluate({ generation, blocks }: MessageOf<'evaluate'>): void {

@@ -4,8 +4,11 @@ import type { FrameNumbers } from '../connection.js';
 import { sendResidualPull } from '../transfer/residuals.js';
 import type { ShardLink } from '../transfer/shard-transfer.js';
 
+/** The connection of a worker; `awaited`: it has not come yet, to a standby that was promoted. */
+export type Holder = ShardLink | 'awaited' | undefined;
+
 interface Pulled {
-  readonly link: ShardLink;
+  link: Holder;
   readonly answer: Promise<Uint8Array | undefined>;
   readonly resolve: (bytes: Uint8Array | undefined) => void;
   payload: Uint8Array | undefined;
@@ -16,7 +19,7 @@ export class ResidualPulls {
 
   constructor(
     readonly round: number,
-    private readonly holderOf: (replica: number) => ShardLink | undefined,
+    private readonly holderOf: (replica: number) => Holder,
     private readonly numbers: () => FrameNumbers,
   ) {}
 
@@ -30,8 +33,22 @@ export class ResidualPulls {
     let resolve!: Pulled['resolve'];
     const answer = new Promise<Uint8Array | undefined>((done) => (resolve = done));
     this.underWay.set(key, { link, answer, resolve, payload: undefined });
-    sendResidualPull(link.connection, this.numbers(), { round: this.round, replica, chunk });
+    this.send(link, replica, chunk);
     return answer;
+  }
+
+  /** A connection has come. */
+  attached(): void {
+    for (const [key, pulled] of this.underWay) {
+      if (pulled.link !== 'awaited') continue;
+      const [replica, chunk] = key.split('/').map(Number) as [number, number];
+      pulled.link = this.holderOf(replica);
+      this.send(pulled.link, replica, chunk);
+    }
+  }
+
+  private send(link: Holder, replica: number, chunk: number): void {
+    if (link && link !== 'awaited') sendResidualPull(link.connection, this.numbers(), { round: this.round, replica, chunk });
   }
 
   /** Where the answer to a pull goes; undefined for one that nobody waits for here. */

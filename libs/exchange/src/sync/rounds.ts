@@ -40,6 +40,9 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   private readonly lost: LostResiduals;
   /** The present round was committed by the coordinator before, of which a worker has heard: what its contributions said is not known. */
   private isUnseen = false;
+  /** Replicas that moved with the last COMMIT, from whom what was kept of them is pulled now. */
+  private handedOn: readonly number[] = [];
+  private readonly givers = new Set<Member>();
 
   constructor(
     private readonly parts: CoordinatorParts,
@@ -89,7 +92,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   }
 
   owesWork(member: Member): boolean {
-    return member.replicas.length > 0;
+    return member.replicas.length > 0 || this.givers.has(member);
   }
 
   owed(member: Member): Owed {
@@ -112,9 +115,17 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   }
 
   fromMember(member: Member, message: Message): boolean {
-    if (message.type !== 'contribution') return false;
-    this.contributed(member, message);
+    if (message.type === 'handed-on') this.hasHandedOn(member, message.round);
+    else if (message.type === 'contribution') this.contributed(member, message);
+    else return false;
     return true;
+  }
+
+  private hasHandedOn(member: Member, round: number): void {
+    const { attempt, attendance, measurements } = this.parts;
+    if (this.table.state !== 'GATHERING' || round !== attempt.round - 1 || !this.givers.delete(member)) return;
+    this.table.take('handedOn');
+    if (member.leaving !== undefined && member.replicas.length === 0 && !measurements.owes(member.id)) attendance.letGo(member);
   }
 
   private contributed(member: Member, message: MessageOf<'contribution'>): void {
@@ -220,7 +231,8 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const { attempt, validations } = this.parts;
     const { round, view, term, members } = attempt;
     const { course } = validations;
-    const commit = { type: 'commit', round: round - 1, view, term, members: members.list() } as const;
+    const handedOn = this.handedOn.length > 0 ? { handedOn: [...this.handedOn] } : {};
+    const commit = { type: 'commit', round: round - 1, view, term, members: members.list(), ...handedOn } as const;
     return course === undefined ? commit : Object.assign(commit, { course }, validations.isBest(round) ? { best: true } : {});
   }
 
@@ -305,7 +317,10 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const leaving = attendance.leaving();
     const before = attempt.members.holders();
     const members = this.rebalance(leaving);
-    const handedOn = members && !isLast && !stops.isAsked ? this.handedOn(before) : [];
+    const handedOn = members && !isLast && !stops.isAsked ? this.movedSince(before) : [];
+    this.handedOn = handedOn;
+    this.givers.clear();
+    for (const replica of handedOn) this.givers.add(before.get(replica)!);
     const { view, term } = attempt;
     attempt.measuring.committed(attempt.members.live());
     const codec = attempt.codec.committed(committed, attempt.members.live());
@@ -324,9 +339,9 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
       this.table.take('commit', 'STOPPING');
       stops.extend();
     }
-    // Who has something to hand on asks again, or goes with the next COMMIT.
-    const givers = new Set(handedOn.map((replica) => before.get(replica)));
-    for (const member of leaving) if (!givers.has(member) && (!isLast || !measurements.owes(member.id))) attendance.letGo(member);
+    // A checkpoint that the attempt stops with is still to have what is kept at those that leave; others may have it to hand on.
+    const mayGo = (member: Member): boolean => !this.givers.has(member) && (!isLast || !measurements.owes(member.id));
+    if (!(stops.isAsked && held.checkpoint)) for (const member of leaving) if (mayGo(member)) attendance.letGo(member);
   }
 
   /** At a commit: balanced blocks over everybody who stays. Returns the members when the view has changed. */
@@ -344,7 +359,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
   }
 
   /** Replicas that another worker computes from now on, where what a codec has kept of them can follow. @param before who had each of them */
-  private handedOn(before: ReadonlyMap<number, Member>): number[] {
+  private movedSince(before: ReadonlyMap<number, Member>): number[] {
     if (!this.options.storesResiduals) return [];
     const now = this.parts.attempt.members.holders();
     return [...before.keys()].filter((replica) => now.has(replica) && now.get(replica) !== before.get(replica)).sort((a, b) => a - b);

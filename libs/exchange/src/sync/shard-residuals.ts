@@ -17,7 +17,7 @@ import {
   type StoredResiduals,
 } from '../transfer/residuals.js';
 import type { ShardLink } from '../transfer/shard-transfer.js';
-import { ResidualPulls } from './residual-pulls.js';
+import { ResidualPulls, type Holder } from './residual-pulls.js';
 
 type Pull = MessageOf<'residual-pull'>;
 
@@ -40,6 +40,8 @@ interface Surroundings {
   isOpen(link: ShardLink): boolean;
   /** The connection of a worker, where it is open. */
   linkOf(id: string | undefined): ShardLink | undefined;
+  /** Whether the present view gives the replica to this worker. */
+  computes(id: string, replica: number): boolean;
 }
 
 /** Pulls a few pieces ahead of the one that is read. */
@@ -93,10 +95,12 @@ export class ShardResiduals {
   private gathering: ResidualGathering | undefined;
   /** What the round before this one has left of replicas that other workers compute now. */
   private handedOn: ResidualPulls | undefined;
+  /** Workers whose connections have come. */
+  private readonly known = new Set<string>();
   /** Pulls that wait, by connection. */
   private readonly lines = new Map<ShardLink, Pull[]>();
   /** Answers that wait for the COMMIT of the present round: their workers have it already. */
-  private readonly early: (() => void)[] = [];
+  private early: { readonly link: ShardLink; readonly goOn: () => void }[] = [];
 
   constructor(
     private readonly options: ShardResidualsOptions,
@@ -130,10 +134,13 @@ export class ShardResiduals {
       const holders = holdersOf(
         members.map(({ id, replicas }) => ({ id, replicas: replicas.filter((replica) => handedOn.includes(replica)) })),
       );
-      const linkOf = (replica: number): ShardLink | undefined => this.shard.linkOf(holders.get(replica));
-      this.handedOn = new ResidualPulls(round, linkOf, () => this.shard.numbers());
+      const holderOf = (replica: number): Holder => {
+        const id = holders.get(replica);
+        return this.shard.linkOf(id) ?? (id === undefined || this.known.has(id) ? undefined : 'awaited');
+      };
+      this.handedOn = new ResidualPulls(round, holderOf, () => this.shard.numbers());
     }
-    for (const goOn of this.early.splice(0)) goOn();
+    for (const { goOn } of this.early.splice(0)) goOn();
   }
 
   /** @throws ProtocolError for what no member sends */
@@ -160,17 +167,24 @@ export class ShardResiduals {
     void this.answer(link, this.lines.get(link)!);
   }
 
+  attached({ id }: ShardLink): void {
+    this.known.add(id);
+    this.handedOn?.attached();
+  }
+
   forget(link: ShardLink): void {
     this.lines.delete(link);
     this.gathering?.forget(link);
     this.handedOn?.forget(link);
+    for (const { goOn } of this.early.filter((each) => each.link === link)) goOn();
+    this.early = this.early.filter((each) => each.link !== link);
   }
 
   end(): void {
     this.lines.clear();
     this.gathering?.abandon();
     this.handedOn?.forget();
-    for (const goOn of this.early.splice(0)) goOn();
+    for (const { goOn } of this.early.splice(0)) goOn();
   }
 
   private check(link: ShardLink, header: FrameHeader): void {
@@ -185,7 +199,7 @@ export class ShardResiduals {
   private async answer(link: ShardLink, line: Pull[]): Promise<void> {
     const ahead: { readonly pull: Pull; readonly found: Promise<Uint8Array | undefined> }[] = [];
     for (;;) {
-      for (const pull of line.splice(0, PULLED_AHEAD - ahead.length)) ahead.push({ pull, found: this.find(pull) });
+      for (const pull of line.splice(0, PULLED_AHEAD - ahead.length)) ahead.push({ pull, found: this.find(link, pull) });
       const first = ahead.shift();
       if (!first) break;
       const { round, replica, chunk } = first.pull;
@@ -196,11 +210,12 @@ export class ShardResiduals {
     if (this.lines.get(link) === line) this.lines.delete(link);
   }
 
-  private async find({ round, replica, chunk }: Pull): Promise<Uint8Array | undefined> {
-    if (round === this.shard.round()) await new Promise<void>((resolve) => this.early.push(resolve));
+  private async find(link: ShardLink, { round, replica, chunk }: Pull): Promise<Uint8Array | undefined> {
+    if (round === this.shard.round()) await new Promise<void>((goOn) => this.early.push({ link, goOn }));
     if (round !== this.shard.round() - 1) return undefined;
     const stored = this.options.stored();
-    return stored?.round === round ? stored.read(replica, chunk) : this.handedOn?.pull(replica, chunk);
+    if (stored?.round === round) return stored.read(replica, chunk);
+    return this.shard.computes(link.id, replica) ? this.handedOn?.pull(replica, chunk) : undefined;
   }
 }
 

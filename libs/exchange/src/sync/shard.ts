@@ -53,6 +53,8 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   replication: Pick<RoundReplication, 'reduced' | 'holdsBack'> | undefined;
   /** As a standby. */
   private readonly follower: ShardFollower;
+  /** Members of the view before the present one. */
+  private before: Members = [];
   /** What validations have decided, as of the last COMMIT that said so. */
   private course: string | undefined;
 
@@ -73,6 +75,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
         numbers: () => this.numbers(),
         round: () => this.round,
         isOpen: (link) => this.links.has(link),
+        computes: (id, replica) => this.known().members.some((member) => member.id === id && member.replicas.includes(replica)),
         linkOf: (id) => [...this.links.keys()].find((link) => link.streams && link.id === id),
       });
     }
@@ -102,6 +105,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
       { held: new Map(), outlet, dropped: new Set() },
       { applied, window: this.window.size, base: this.present.base, phase: this.table.state, ...this.residuals?.offered },
     );
+    if (link.streams) this.residuals?.attached(link);
     const whole = chunks.filter(({ rows }) => !rows);
     for (const chunk of whole) outlet.offer(this.round, chunk);
     // What the round does not exchange it has of both generations then.
@@ -244,6 +248,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   onView(view: number, members: Members): void {
     if (view <= this.view || this.table.state === 'OVER') return;
     this.table.take('view');
+    this.before = this.known().members;
     this.takeView(view, members);
     this.releaseHeld();
     this.askForDropped();
@@ -258,8 +263,10 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.window.reset();
     const { generations } = this.present;
     if (course !== undefined) this.options.host?.courseDecided((this.course = course));
-    const residuals = checkpoint ? this.residuals?.gather(round, this.known().members) : undefined;
-    this.residuals?.committed(round, handedOn ?? [], this.known().members);
+    // A standby that was promoted hears VIEW first, which holds for the next round already.
+    const computed = members && view === this.view ? this.before : this.known().members;
+    const residuals = checkpoint ? this.residuals?.gather(round, computed) : undefined;
+    this.residuals?.committed(round, handedOn ?? [], computed);
     if (members) this.takeView(view, members);
     const { tables } = this.options;
     if (checkpoint)

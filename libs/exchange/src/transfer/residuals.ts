@@ -1,7 +1,7 @@
 /**
  * What a codec keeps of each replica, chunk by chunk in data frames: from workers to the checkpoint that a shard writes, from a checkpoint to the workers that
- * go on from it, and by way of a shard from a worker that gives a replica away to the one that has it next. Who wants a chunk pulls it (`residual-pull`); the answer is a frame of type residual, empty where it is not there. So neither side has more
- * of them in memory than it has pulled.
+ * go on from it, and by way of a shard from a worker that gives a replica away to the one that has it next. Who wants a chunk pulls it (`residual-pull`);
+ * the answer is a frame of type residual, empty where it is not there. So neither side has more of them in memory than it has pulled.
  */
 import { Codec, FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
@@ -46,7 +46,10 @@ export class ResidualLayout {
   readonly totalLength: number;
 
   /** @param lengths float32 elements that are kept of each chunk of the layout; 0: none */
-  constructor(private readonly lengths: readonly number[]) {
+  constructor(
+    private readonly lengths: readonly number[],
+    readonly replicas: number,
+  ) {
     let total = 0;
     this.offsets = lengths.map((length) => (total += length) - length);
     this.totalLength = total;

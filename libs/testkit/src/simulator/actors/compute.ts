@@ -214,7 +214,8 @@ export class TinyCompute extends SimCompute {
       // Local steps begin with what lies in memory then.
       if (run.shape.local) weights = this.weightsOf(round);
       this.takeTime((node.hi - node.lo) * run.stepsIn(round), () => {
-        if (this.committedRound >= round) return this.next();
+        // A gradient that is begun is finished, as in the thread; local steps, and rows that nobody has any more, are not.
+        if (this.committedRound >= round && (run.shape.local || this.table)) return this.next();
         this.events.node(this.node(weights, round, node.lo, node.hi));
         nextNode();
       });

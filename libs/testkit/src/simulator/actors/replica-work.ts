@@ -95,7 +95,7 @@ export class ReplicaWork {
     });
   }
 
-  /** From the checkpoint that the attempt began with. */
+  /** From the checkpoint that the attempt began with, or from another worker. */
   takeResidual(round: number, residual: ReplicaResidual): void {
     this.encoder?.takeResidual(round, residual.replica, residual.values);
     this.options.kept?.taken({ attempt: this.options.attempt, worker: this, round }, residual);

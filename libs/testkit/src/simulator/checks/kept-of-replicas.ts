@@ -55,12 +55,17 @@ interface Left {
   readonly velocity: Float32Array;
   /** With power-sgd, what each chunk's next power iteration begins with. */
   readonly warm: Map<number, Float32Array>;
+  /** What a server makes of the gradient that was sent. */
+  decoded?: Float32Array;
 }
 
 /** Private parts of a shard that are looked at. */
 interface OpenShard {
   readonly present: { reduce(header: FrameHeader, region: Region): string | undefined };
 }
+
+/** A replica that goes on from what is left of a gradient that did not count: its loss has to be told. */
+const OF_NO_ACCOUNT = 'residual of a gradient that did not count';
 
 export class KeptOfReplicas {
   private readonly left = new Map<object, Map<string, Left>>();
@@ -103,8 +108,19 @@ export class KeptOfReplicas {
       decoded.set(values, from);
       this.keep(after, whole, values, from, to, bytes !== undefined);
     }
+    if (before?.decoded && !this.hasCounted(attempt, round - 1, replica, before.decoded)) this.cluster.network.count(OF_NO_ACCOUNT);
+    after.decoded = decoded;
     this.leftBy(computed.worker).set(`${round}/${replica}`, after);
     this.computed({ attempt, round, lo: replica, hi: replica + 1 }, decoded);
+  }
+
+  /** Whether servers have gathered this gradient, and not that of another worker which began with other residuals. */
+  private hasCounted(attempt: number, round: number, replica: number, decoded: Float32Array): boolean {
+    const parts = [...this.gathered].filter(([part]) => part.attempt === attempt).map(([, nodes]) => nodes);
+    return this.cluster.run.layout.chunks.every(({ index, offset, length }) => {
+      const key = `${round}/${replica}-${replica + 1}/${index}`;
+      return parts.every((nodes) => !nodes.has(key) || isSame(nodes.get(key)!, decoded.subarray(offset, offset + length)));
+    });
   }
 
   /** A worker goes on from what a checkpoint has of a replica, or the worker that has computed it in that round. */

@@ -1,6 +1,6 @@
 /** A worker that is lost, or loses a connection, at a chosen write, in every mode: others do its part, every gradient counts once, bits are the same. */
 import { expect, test } from 'vitest';
-import { events, play, round, says, seated, sending, when } from './arranged.fixture.js';
+import { events, killServer, later, play, round, says, seated, sending, when } from './arranged.fixture.js';
 import type { Cluster } from '../cluster.js';
 import { holdsData } from '../faults/faults.js';
 import { STREAMING } from '../run/gradient-shape.js';
@@ -75,20 +75,31 @@ const KEEPING = [
   { kind: 'power-sgd', rank: 1, errorFeedback: false },
 ] as const;
 
-/** One worker joins in the third round, and one of those that were there leaves in the sixth, or is killed. */
-async function joinedAndLeft(seed: number, codec: (typeof KEEPING)[number], end: (worker: SimWorker) => void) {
+interface Hands extends Partial<SeedOptions> {
+  /** With three workers in the sixth round, or whenever it is. */
+  readonly at?: (cluster: Cluster) => boolean;
+  readonly joining?: number;
+}
+const coordinatorOf = (cluster: Cluster) => cluster.control.coordinatorPart!.coordinator!;
+/** Long enough for links of a second. */
+const leave = (worker: SimWorker | undefined): void => worker?.session?.leave('it is to leave', 60_000);
+
+/** Two workers, and a third one, or more, that join in the third round. */
+async function handingOn(act: (cluster: Cluster) => void, { at, joining = 1, shape: more, ...options }: Hands = {}) {
   const played = await play(
-    { ...base, seed, workers: 2, mode: 'sync', shape: { ...shape, rounds: 12, validation: undefined, codec } },
+    { ...base, workers: 2, mode: 'sync', ...options, shape: { ...shape, rounds: 12, codec: KEEPING[0], ...more } },
     (cluster) => {
       when(
         cluster,
         () => round(cluster) === 3,
-        () => void cluster.startWorker(),
+        () => {
+          for (let i = 0; i < joining; i++) cluster.startWorker();
+        },
       );
       when(
         cluster,
-        () => round(cluster) === 6 && seated(cluster).length === 3,
-        () => end(seated(cluster)[0]!),
+        () => (at ? at(cluster) : round(cluster) === 6 && seated(cluster).length === 3),
+        () => act(cluster),
       );
     },
   );
@@ -98,16 +109,106 @@ async function joinedAndLeft(seed: number, codec: (typeof KEEPING)[number], end:
 
 test.each(KEEPING)('what $kind has kept of a replica follows it to a worker that joins, and from one that leaves', async (codec) => {
   for (let seed = 1; seed <= 6; seed++) {
-    const { cluster, handedOn, lost } = await joinedAndLeft(seed, codec, (worker) => worker.leave());
+    const { cluster, handedOn, lost } = await handingOn((arranged) => leave(seated(arranged)[0]), { seed, shape: { codec } });
     expect(events(cluster, 'worker.left')).toHaveLength(1);
     // Of four replicas on two workers one goes to the third; of those on three at least one comes to the others.
     expect(handedOn).toBeGreaterThanOrEqual(2);
-    expect(lost).toEqual([]);
+    expect([seed, lost]).toEqual([seed, []]);
   }
 });
 
+test.each([
+  [
+    'it asks again',
+    {},
+    (cluster: Cluster) =>
+      seated(cluster).forEach(
+        (worker, i) => i === 0 && [leave(worker), later(cluster, 300, () => leave(worker)), later(cluster, 900, () => leave(worker))],
+      ),
+  ],
+  ['the run is scaled in', {}, (cluster: Cluster) => coordinatorOf(cluster).attendance.setTarget(2)],
+  ['every round has a checkpoint', { shape: { checkpointEveryRounds: 1 } }, (cluster: Cluster) => leave(seated(cluster)[0])],
+])('what is kept follows from a worker that leaves: %s', async (_, options, act) => {
+  for (let seed = 1; seed <= 4; seed++) {
+    const { cluster, lost } = await handingOn(act, { seed, ...options });
+    expect(events(cluster, 'worker.left').length).toBeGreaterThan(0);
+    expect([seed, lost]).toEqual([seed, []]);
+  }
+});
+
+test('a standby that is promoted as replicas move knows what is handed on', async () => {
+  for (let seed = 1; seed <= 3; seed++) {
+    let isStruck = false;
+    const { lost, handedOn } = await handingOn(() => undefined, {
+      seed,
+      shape: { standby: 1 },
+      at: (cluster) => {
+        if (isStruck || round(cluster) < 4 || seated(cluster).length < 3) return false;
+        killServer(cluster, 1);
+        return (isStruck = true);
+      },
+    });
+    expect(handedOn).toBeGreaterThan(0);
+    expect([seed, lost]).toEqual([seed, []]);
+  }
+});
+
+test('many workers that join at once take what they compute from one', async () => {
+  const { lost, handedOn } = await handingOn(() => undefined, {
+    workers: 1,
+    joining: 19,
+    at: () => false,
+    shape: { replicas: 20, globalBatch: 20 },
+  });
+  expect(handedOn).toBeGreaterThanOrEqual(19);
+  expect(lost).toEqual([]);
+});
+
+test('a worker that leaves gets no replicas of one that is lost meanwhile', async () => {
+  const { cluster } = await handingOn((arranged) => {
+    const [leaver, , other] = seated(arranged);
+    const before = round(arranged);
+    leave(leaver);
+    when(
+      arranged,
+      () => round(arranged) > before,
+      () => other!.process.kill(),
+    );
+  });
+  const given = events(cluster, 'view.changed').flatMap(({ data }) => data['members'] as { id: string; replicas: number[] }[]);
+  const ofLeaver = given.filter(({ id }) => id === 'w0').map(({ replicas }) => replicas.length);
+  expect(ofLeaver.slice(ofLeaver.indexOf(0))).not.toContain(3);
+});
+
 test('what was kept of a replica is lost with the worker that is killed', async () => {
-  const { handedOn, lost } = await joinedAndLeft(1, KEEPING[0], (worker) => worker.process.kill());
+  const { handedOn, lost } = await handingOn((cluster) => seated(cluster)[0]!.process.kill());
   expect(handedOn).toBeGreaterThan(0);
   expect(lost).toHaveLength(1);
+});
+
+test('what others computed from nothing, and too late to count, is no residual that is handed on in silence', async () => {
+  let lost = 0;
+  for (let seed = 1; seed <= 8; seed++) {
+    // In the sixth round one of three is killed when its gradients are sent: the others compute its replicas beside what counts.
+    const { cluster, result } = await play(
+      { ...base, seed, mode: 'sync', shape: { ...shape, rounds: 12, codec: KEEPING[0] } },
+      (arranged) => {
+        let isStruck = false;
+        sending(arranged, (stream, frames) => {
+          if (isStruck || round(arranged) !== 6 || !holdsData(frames) || seated(arranged).length < 3) return;
+          if (seated(arranged).at(-1)!.process !== stream.process) return;
+          isStruck = true;
+          later(arranged, 1, () => stream.process.kill());
+        });
+      },
+    );
+    expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+    const [told] = events(cluster, 'residual.lost')
+      .slice(-1)
+      .map(({ data }) => Number(data['replicas']));
+    const silent = result.fired.get('residual of a gradient that did not count') ?? 0;
+    lost += result.fired.get('residual lost') ?? 0;
+    expect(silent, `seed ${seed}`).toBeLessThanOrEqual(told ?? 0);
+  }
+  expect(lost).toBeGreaterThan(0);
 });
