@@ -290,10 +290,10 @@ describe('over unix', () => {
     const codec = { kind: 'top-k', density: 0.02, errorFeedback: true } as const;
     const input: RunSpecInput = { ...base, model: SMALL, codec, length: { rounds: 2 * MOST_ROUNDS } };
     const expected = await reference(input);
-    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2 } as const;
+    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2, startWorkers: 2 } as const;
     const run = await plane.train({ ...input, strategy });
     // The one that joins is not held up.
-    const slow = await slowed(plane, run, 0.05, [...plane.workers]);
+    const slow = await slowed(plane, run, 0.02, [...plane.workers]);
     const seats = (): number => run.state?.seats.length ?? 0;
     try {
       await plane.until(run, 'round 3', 60_000, () => (run.state?.round ?? 0) >= 3);
@@ -305,7 +305,7 @@ describe('over unix', () => {
     }
     // It has three seconds for the rest of its round, and for what it hands on; the others keep the run from its end meanwhile.
     const [leaver, ...staying] = plane.workers;
-    const longer = pace(() => staying.map(({ child }) => child.pid!), 0.2);
+    const longer = pace(() => staying.map(({ child }) => child.pid!), 0.05);
     try {
       await leaver!.kill('SIGTERM');
     } finally {
