@@ -53,6 +53,14 @@ const table = { rows: 6, width: 2, perReplica: 2 } as const;
 const plain = { gradient: STREAMING, standby: 0, validation: undefined } as const;
 const members = { isMirrored: true, servers: 3, replicas: 4, globalBatch: 12, ...plain } as const;
 
+const READS_OLDER: PlantedBug['plant'] = {
+  encoder(encoder) {
+    const machine = encoder as unknown as OpenEncoder;
+    const readResidual = machine.readResidual.bind(encoder);
+    machine.readResidual = (round, replica, into) => readResidual(round - 1, replica, into);
+  },
+};
+
 export const PLANTED_REPLICAS: readonly PlantedBug[] = [
   {
     name: 'a residual is applied twice',
@@ -81,13 +89,7 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
     withinSeeds: 20,
     kinds: ['kill a server', 'kill a worker'],
     shape: { ...plain, codec: top, rounds: 9, checkpointEveryRounds: 2 },
-    plant: {
-      encoder(encoder) {
-        const machine = encoder as unknown as OpenEncoder;
-        const readResidual = machine.readResidual.bind(encoder);
-        machine.readResidual = (round, replica, into) => readResidual(round - 1, replica, into);
-      },
-    },
+    plant: READS_OLDER,
   },
   {
     name: 'a worker hands an older residual on',
@@ -96,13 +98,7 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
     withinSeeds: 20,
     kinds: ['a worker leaves', 'add a worker'],
     shape: { ...plain, codec: top, rounds: 9, checkpointEveryRounds: 0 },
-    plant: {
-      encoder(encoder) {
-        const machine = encoder as unknown as OpenEncoder;
-        const readResidual = machine.readResidual.bind(encoder);
-        machine.readResidual = (round, replica, into) => readResidual(round - 1, replica, into);
-      },
-    },
+    plant: READS_OLDER,
   },
   {
     name: 'a power iteration begins anew',
