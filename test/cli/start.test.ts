@@ -15,7 +15,7 @@ const PROGRAM = join(ROOT, 'apps/cli/bin/paceline.mjs');
 const CPU_BOUND_MS = 150;
 const BOUND_TO_BARE = CPU_BOUND_MS / 64;
 const MEASUREMENTS = 5;
-/** Of all files that are loaded. */
+/** The loaded files together have at most so many bytes: what is read is compiled. */
 const MOST_BYTES = 220_000;
 
 /** Prints every module that is loaded, in a line of its own. */

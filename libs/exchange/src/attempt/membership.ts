@@ -126,7 +126,7 @@ export class Membership {
     const takers = staying.length > 0 ? staying : live;
     if (orphans.length === this.replicas.length) return this.balanced(takers);
     const replicasOf = (members: readonly CoordinatedMember[]): [string, number[]][] => members.map(({ id, replicas }) => [id, replicas]);
-    // Who leaves keeps what it has, to the end of the round.
+    // A member that leaves keeps what it has to the end of the round: it is computing that.
     return new Map([...replicasOf(live), ...coverOrphans(new Map(replicasOf(takers)), orphans)]);
   }
 

@@ -44,6 +44,9 @@ interface Taking {
   readonly missing: Set<number>;
 }
 
+/** A replica that is to be pulled, or what is done when those before it are taken. */
+type Waiting = { readonly replica: number; readonly round: number } | { readonly then: () => void };
+
 interface OwnedChunk {
   readonly index: number;
   readonly server: number;
@@ -67,7 +70,7 @@ export class MemberResiduals {
   private offer: Offer | undefined;
   private taking: Taking | undefined;
   /** Replicas in the order in which they are asked for, each with what follows. */
-  private line: { readonly replica: number | undefined; readonly round: number; readonly then: (() => void) | undefined }[] = [];
+  private line: Waiting[] = [];
   private readonly kept: readonly OwnedChunk[];
 
   constructor(
@@ -176,7 +179,7 @@ export class MemberResiduals {
 
   /** The replica waits for what was kept of it elsewhere: no compute thread owes anything for it. */
   awaits(replica: number): boolean {
-    return this.taking?.replica === replica || this.line.some((each) => each.replica === replica);
+    return this.taking?.replica === replica || this.line.some((each) => 'replica' in each && each.replica === replica);
   }
 
   /** Computes the replicas: at once those of which nothing is offered, and the others together when it is taken. */
@@ -187,8 +190,8 @@ export class MemberResiduals {
     const own = replicas.filter((replica) => !taken.includes(replica));
     if (own.length > 0) compute(own);
     if (taken.length === 0) return;
-    for (const replica of taken) line.push({ replica, round: round - 1, then: undefined });
-    line.push({ replica: undefined, round, then: () => compute(taken) });
+    for (const replica of taken) line.push({ replica, round: round - 1 });
+    line.push({ then: () => compute(taken) });
     this.next();
   }
 
@@ -197,7 +200,7 @@ export class MemberResiduals {
     if (this.offer?.replicas === undefined) return this.sendAgain();
     this.offer = undefined;
     this.taking = undefined;
-    this.line = this.line.filter(({ replica }) => replica === undefined);
+    this.line = this.line.filter((each) => 'then' in each);
     this.next();
   }
 
@@ -243,8 +246,8 @@ export class MemberResiduals {
   private next(): void {
     if (this.taking) return;
     for (let head = this.line.shift(); head; head = this.line.shift()) {
-      if (head.replica === undefined) {
-        head.then!();
+      if ('then' in head) {
+        head.then();
         continue;
       }
       const values = new Float32Array(this.layout.totalLength);

@@ -197,7 +197,7 @@ const headerOf = (type: number, round: number, chunk: number, nodeHi = 0): never
   ({ type, codec: 0, attempt: 1, term: 1, view: 1, round, chunk, nodeLo: 0, nodeHi, length: BYTES }) as never;
 
 /** A member whose codec keeps something, in round 5: what it sends, computes, and takes over. @param late replicas whose contributions do not come */
-function keeping(replicas: number[], late: readonly number[] = [], ofRun = 4) {
+function keeping(replicas: number[], { late = [] as readonly number[], ofRun = 4, welcome = {} } = {}) {
   const messages: Message[] = [];
   const residuals: (readonly [number, number, number])[] = [];
   const connection = {
@@ -234,7 +234,7 @@ function keeping(replicas: number[], late: readonly number[] = [], ofRun = 4) {
     onEnd: () => undefined,
   });
   member.attach(0, connection);
-  member.message(0, welcomeOf(0, 5));
+  member.message(0, welcomeOf(0, 5, welcome));
   member.message(0, { type: 'view', view: 1, term: 1, round: 5, members: [{ id: 'w', seat: 0, incarnation: 0, replicas }] });
   const come = (header: never): void => {
     member.payloadFor(header);
@@ -276,7 +276,7 @@ test('what was kept of a replica is taken from the worker that had it, before it
 });
 
 test('of a replica that was still computed when its round was committed nothing is handed on: another gradient counted', () => {
-  const { member, residuals, commit } = keeping([0, 1, 2], [1]);
+  const { member, residuals, commit } = keeping([0, 1, 2], { late: [1] });
   commit(5, [0], [1, 2]);
   for (const replica of [1, 2]) member.message(0, { type: 'residual-pull', round: 5, replica, chunk: 0 });
   expect(residuals).toEqual([
@@ -286,7 +286,7 @@ test('of a replica that was still computed when its round was committed nothing 
 });
 
 test('a server may pull each chunk of all replicas twice before COMMIT has come, and no more', () => {
-  const { member, residuals, commit } = keeping([0, 1], [], 20);
+  const { member, residuals, commit } = keeping([0, 1], { ofRun: 20 });
   const pull = (replica: number): void => member.message(0, { type: 'residual-pull', round: 5, replica, chunk: 0 });
   for (let i = 0; i < 40; i++) pull(i % 20);
   expect(() => pull(0)).toThrow('more pulls of what is kept than all replicas have chunks');
@@ -319,44 +319,17 @@ test('a replica of which another worker has nothing, or does not answer while th
 });
 
 test('a compute thread whose replicas wait for residuals of a checkpoint rests: the load is no hang', () => {
-  const messages: Message[] = [];
-  const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
-  const steps: number[] = [];
-  const member = new Member({
-    id: 'w',
-    attempt: 1,
-    servers: 1,
-    totalRounds: 10,
-    chunks: [{ index: 0, offset: 0, length: BYTES / 4, server: 0 }],
-    store: { bytes: (generation) => memory[generation & 1]! },
-    compute: {
-      step: (round) => void steps.push(round),
-      evaluate: () => undefined,
-      committed: () => undefined,
-      readResiduals: () => undefined,
-      takeResidual: () => undefined,
-    },
-    residuals: new ResidualLayout([BYTES / 4], 4),
-    onEnd: () => undefined,
-  });
-  member.attach(0, connectionOf(messages));
-  member.message(0, welcomeOf(0, 5, { residuals: 4 }));
-  member.message(0, { type: 'view', view: 1, term: 1, round: 5, members: [{ id: 'w', seat: 0, incarnation: 0, replicas: [0] }] });
-  const come = (header: never): void => {
-    member.payloadFor(header);
-    member.data(header);
-  };
+  const { member, messages, steps, come, pulls } = keeping([0], { welcome: { residuals: 4 } });
   const beats = (): number[] => {
     messages.length = 0;
     for (let i = 0; i < 3; i++) member.heartbeat(7);
     const progress = messages.flatMap((message) => (message.type === 'heartbeat' ? [message.progress] : []));
     return progress.map((each) => each - progress[0]!);
   };
-  come(headerOf(FrameType.parameters, 5, 0));
-  expect(messages.some(({ type }) => type === 'residual-pull')).toBe(true);
+  expect(pulls()).toEqual([[4, 0]]);
   expect([beats(), steps]).toEqual([[0, 1, 2], []]);
-  come(headerOf(FrameType.residual, 4, 0, 1));
-  expect([beats(), steps]).toEqual([[0, 0, 0], [5]]);
+  come(residual(4, 0));
+  expect([beats(), steps]).toEqual([[0, 0, 0], [[5, [0]]]]);
 });
 
 test('chunks that no round has exchanged since are here after a gap of rounds, with their values', () => {

@@ -364,8 +364,10 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.codec = message.codec ?? this.codec;
     if (message.last) this.isTrained = true;
     // What is still computed may begin with other residuals than the gradient of another worker, which counted, and nobody would hear of it.
-    const contributed = this.told.flatMap((told) => (told.type === 'contribution' ? [told.replica] : []));
-    this.kept?.committed(message, contributed);
+    this.kept?.committed(
+      message,
+      this.told.flatMap((told) => (told.type === 'contribution' ? [told.replica] : [])),
+    );
     this.told = [];
     this.moveTo(message.round + 1);
     // What the last rounds have sent is known before the attempt is over.

@@ -8,6 +8,8 @@ import type { ShardLink } from '../transfer/shard-transfer.js';
 export type Holder = ShardLink | 'awaited' | undefined;
 
 interface Pulled {
+  readonly replica: number;
+  readonly chunk: number;
   link: Holder;
   readonly answer: Promise<Uint8Array | undefined>;
   readonly resolve: (bytes: Uint8Array | undefined) => void;
@@ -32,22 +34,22 @@ export class ResidualPulls {
     if (!link) return Promise.resolve(undefined);
     let resolve!: Pulled['resolve'];
     const answer = new Promise<Uint8Array | undefined>((done) => (resolve = done));
-    this.underWay.set(key, { link, answer, resolve, payload: undefined });
-    this.send(link, replica, chunk);
+    const pulled: Pulled = { replica, chunk, link, answer, resolve, payload: undefined };
+    this.underWay.set(key, pulled);
+    this.send(pulled);
     return answer;
   }
 
   /** A connection has come. */
   attached(): void {
-    for (const [key, pulled] of this.underWay) {
+    for (const pulled of this.underWay.values()) {
       if (pulled.link !== 'awaited') continue;
-      const [replica, chunk] = key.split('/').map(Number) as [number, number];
-      pulled.link = this.holderOf(replica);
-      this.send(pulled.link, replica, chunk);
+      pulled.link = this.holderOf(pulled.replica);
+      this.send(pulled);
     }
   }
 
-  private send(link: Holder, replica: number, chunk: number): void {
+  private send({ link, replica, chunk }: Pulled): void {
     if (link && link !== 'awaited') sendResidualPull(link.connection, this.numbers(), { round: this.round, replica, chunk });
   }
 

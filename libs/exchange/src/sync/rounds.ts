@@ -315,12 +315,12 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     validations.committed(round);
     for (const { type, message, data } of verdict?.events ?? []) attempt.event(type, message, data);
     const leaving = attendance.leaving();
-    const before = attempt.members.holders();
+    const before = this.options.storesResiduals && attendance.hasChanged ? attempt.members.holders() : undefined;
     const members = this.rebalance(leaving);
-    const handedOn = members && !isLast && !stops.isAsked ? this.movedSince(before) : [];
+    const handedOn = before && members && !isLast && !stops.isAsked ? this.movedSince(before) : [];
     this.handedOn = handedOn;
     this.givers.clear();
-    for (const replica of handedOn) this.givers.add(before.get(replica)!);
+    for (const replica of handedOn) this.givers.add(before!.get(replica)!);
     const { view, term } = attempt;
     attempt.measuring.committed(attempt.members.live());
     const codec = attempt.codec.committed(committed, attempt.members.live());
@@ -360,7 +360,6 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
 
   /** Replicas that another worker computes from now on, where what a codec has kept of them can follow. @param before who had each of them */
   private movedSince(before: ReadonlyMap<number, Member>): number[] {
-    if (!this.options.storesResiduals) return [];
     const now = this.parts.attempt.members.holders();
     return [...before.keys()].filter((replica) => now.has(replica) && now.get(replica) !== before.get(replica)).sort((a, b) => a - b);
   }

@@ -131,11 +131,9 @@ export class ShardResiduals {
     this.handedOn?.forget();
     this.handedOn = undefined;
     if (handedOn.length > 0) {
-      const holders = holdersOf(
-        members.map(({ id, replicas }) => ({ id, replicas: replicas.filter((replica) => handedOn.includes(replica)) })),
-      );
+      const holders = holdersOf(members);
       const holderOf = (replica: number): Holder => {
-        const id = holders.get(replica);
+        const id = handedOn.includes(replica) ? holders.get(replica) : undefined;
         return this.shard.linkOf(id) ?? (id === undefined || this.known.has(id) ? undefined : 'awaited');
       };
       this.handedOn = new ResidualPulls(round, holderOf, () => this.shard.numbers());
@@ -219,6 +217,6 @@ export class ShardResiduals {
   }
 }
 
-/** Who computed each replica. */
-const holdersOf = (members: readonly Pick<Members[number], 'id' | 'replicas'>[]): Map<number, string> =>
+/** The worker that computed each replica, by its id. */
+const holdersOf = (members: Members): Map<number, string> =>
   new Map(members.flatMap(({ id, replicas }) => replicas.map((replica) => [replica, id] as const)));
