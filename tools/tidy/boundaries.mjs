@@ -51,7 +51,7 @@ export const BOUNDARIES = {
       'members of a group move and add vectors among themselves, and tasks of a cluster ask each other: no model and no control plane',
   },
   strategies: {
-    mayImport: ['spec', 'kernels', 'learning', 'engine', 'collectives'],
+    mayImport: ['spec', 'kernels', 'learning', 'engine', 'codecs', 'collectives'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
     reason: 'it trains models of a tf.js program in its own processes: it knows no control plane, no queue and no database',
   },

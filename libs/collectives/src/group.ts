@@ -273,7 +273,7 @@ export class Group {
         if (this.lost) return;
         const peer = this.peers.find((each) => each.member === member)!;
         if (peer.gone !== undefined && !peer.link.isOpen) return this.fail(new MemberLostError([member], peer.gone));
-        const header = { ...frame, codec: 0, attempt: 1, term: 0, view, round: active.number };
+        const header = { ...frame, codec: frame.codec ?? 0, attempt: 1, term: 0, view, round: active.number };
         peer.queue.push({ header, payload });
         peer.unsent++;
         this.counters.sentBytes += payload.length;

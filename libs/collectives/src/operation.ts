@@ -4,6 +4,8 @@ import { ProtocolError, type FrameHeader } from '@paceline/protocol';
 /** A data frame, but for the numbers that the group adds. */
 export interface Frame {
   readonly type: 2 | 3;
+  /** How the payload is packed; left out, it is float32. */
+  readonly codec?: number;
   readonly chunk: number;
   readonly nodeLo: number;
   readonly nodeHi: number;
@@ -27,6 +29,9 @@ export const bytesOf = (vector: Float32Array, offset = 0, length = vector.length
 
 export const unexpected = (what: string): ProtocolError => new ProtocolError('UNKNOWN_CHUNK', what);
 
-export function checkLength({ length }: FrameHeader, elements: number): void {
-  if (length !== elements * 4) throw new ProtocolError('WRONG_LENGTH', `${length} bytes for ${elements} float32`);
+export const checkLength = (header: FrameHeader, elements: number): void => checkBytes(header, 0, elements * 4);
+
+export function checkBytes({ codec, length }: FrameHeader, expected: number, bytes: number): void {
+  if (codec !== expected) throw new ProtocolError('BAD_CODEC', `codec ${codec}, where codec ${expected} is expected`);
+  if (length !== bytes) throw new ProtocolError('WRONG_LENGTH', `${length} bytes, where ${bytes} are expected`);
 }

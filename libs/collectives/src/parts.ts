@@ -25,13 +25,17 @@ export function rangeOf(length: number, owners: number, owner: number): Range {
   return { offset: from, length: to - from };
 }
 
-export function piecesOf(length: number, owners: number, pieceLength = PIECE_LENGTH): Piece[] {
+/** @param cut no piece has elements from both sides of it */
+export function piecesOf(length: number, owners: number, pieceLength = PIECE_LENGTH, cut = length): Piece[] {
   const pieces: Piece[] = [];
   for (let owner = 0; owner < owners; owner++) {
     const range = rangeOf(length, owners, owner);
     const end = range.offset + range.length;
-    for (let { offset } = range; offset < end; offset += pieceLength)
-      pieces.push({ index: pieces.length, owner, offset, length: Math.min(pieceLength, end - offset) });
+    for (let { offset } = range; offset < end;) {
+      const to = Math.min(offset + pieceLength, end, offset < cut ? cut : end);
+      pieces.push({ index: pieces.length, owner, offset, length: to - offset });
+      offset = to;
+    }
   }
   return pieces;
 }

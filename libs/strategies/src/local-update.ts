@@ -1,7 +1,7 @@
 /** The strategy whose replicas take several steps alone before their parameters are averaged. */
 import { ArgumentError } from './errors.js';
 import type { GroupThread } from './members/group-link.js';
-import { communicationOf, planned, type Communication } from './multi-worker.js';
+import { communicationOf, planned } from './multi-worker.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { Strategy } from './strategy.js';
 import type { LocalUpdateOptions } from './strategy-options.js';
@@ -45,7 +45,7 @@ export class LocalUpdateStrategy extends Strategy {
   }
 
   /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */
-  get communication(): Omit<Communication, 'optimizerSharding' | 'requested'> {
+  get communication(): ReturnType<typeof communicationOf> {
     return communicationOf(this.group);
   }
 

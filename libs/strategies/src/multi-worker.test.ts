@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { MultiWorkerMirroredStrategy, withDefaults } from './multi-worker.js';
-import { Programs, tfConfigs, type Ended, type Running } from './programs.fixture.js';
+import { BUILD, results, started } from './processes.fixture.js';
+import { Programs, type Ended } from './programs.fixture.js';
 
 /** `npm run soak` has these too. */
 const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
@@ -15,39 +16,6 @@ beforeAll(() => {
 });
 afterAll(() => programs.dispose());
 
-const SECRET = { PACELINE_CLUSTER_SECRET: 'a secret of these tests' };
-
-/** Has dropout, the state of batch normalisation, an optimizer with slots, metrics, a last batch that is smaller, and initial weights by chance. */
-const BUILD = `
-import { createHash } from 'node:crypto';
-import * as tf from '@tensorflow/tfjs';
-import { MirroredStrategy, MultiWorkerMirroredStrategy } from 'paceline';
-
-const examples = 150;
-const xs = tf.tensor2d(Float32Array.from({ length: examples * 8 }, (_, i) => Math.sin(i * 1.7)), [examples, 8]);
-const ys = tf.tensor2d(Float32Array.from({ length: examples }, (_, i) => i % 3), [examples, 1]);
-const seeded = (seed) => tf.initializers.glorotUniform({ seed });
-const build = (kernel = seeded) => {
-  const net = tf.sequential({
-    layers: [
-      tf.layers.dense({ units: 16, activation: 'relu', inputShape: [8], kernelInitializer: kernel(1) }),
-      tf.layers.batchNormalization(),
-      tf.layers.dropout({ rate: 0.2, name: 'drop' }),
-      tf.layers.dense({ units: 3, activation: 'softmax', kernelInitializer: kernel(2) }),
-    ],
-  });
-  net.compile({ optimizer: tf.train.adam(0.01), loss: 'sparseCategoricalCrossentropy', metrics: ['accuracy'] });
-  return net;
-};
-const fit = (model, more = {}) => model.fit(xs, ys, { epochs: 2, batchSize: 40, verbose: 0, validationSplit: 0.1, shuffle: false, ...more });
-const digest = async (model) => {
-  const hash = createHash('sha256');
-  for (const weight of [...model.getWeights(), ...await model.optimizer.getWeights()]) hash.update(Buffer.from((weight.tensor ?? weight).dataSync().buffer));
-  return hash.digest('hex');
-};
-const say = (value) => console.log(JSON.stringify(value));
-const told = (error) => say({ code: error.code, name: error.constructor.name, message: error.message, members: error.members, replica: error.replica, layer: error.layer });
-`;
 const TRAIN = `${BUILD}
 const strategy = process.env.TF_CONFIG ? new MultiWorkerMirroredStrategy({ replicas: 4, threads: 1 }) : new MirroredStrategy({ replicas: 4, threads: 1 });
 const model = strategy.scope(() => build());
@@ -57,26 +25,11 @@ say({ history, digest: await digest(model), replicas: strategy.numReplicasInSync
 await strategy.dispose();
 `;
 
-async function started(
-  source: string | readonly string[],
-  processes: number,
-  env: Readonly<Record<string, string>> = {},
-): Promise<Running[]> {
-  const configs = await tfConfigs(processes);
-  return configs.map((config, i) =>
-    programs.start(typeof source === 'string' ? source : source[i]!, { ...SECRET, ...env, TF_CONFIG: config }),
-  );
-}
-const lastLine = ({ status, output, errors }: Ended): Record<string, unknown> => {
-  expect(status, errors).toBe(0);
-  return JSON.parse(output.trim().split('\n').at(-1)!) as Record<string, unknown>;
-};
-const results = async (running: readonly Running[]) => (await Promise.all(running.map(({ ended }) => ended))).map(lastLine);
-
 it('3 processes end with the History and the bits of one with MirroredStrategy, and 2 and 4 in `npm run soak`', async () => {
   const alone = await results([programs.start(TRAIN)]);
   for (const processes of process.env['PACELINE_SOAK'] === '1' ? [2, 3, 4] : [3])
-    for (const result of await results(await started(TRAIN, processes))) expect(result, `${processes} processes`).toEqual(alone[0]);
+    for (const result of await results(await started(programs, TRAIN, processes)))
+      expect(result, `${processes} processes`).toEqual(alone[0]);
 });
 
 it('with a part of the optimizer in each process the bits are those of one process, also of state that is read, written and begun with', async () => {
@@ -106,7 +59,7 @@ digests.push(await digest(model));
 say({ history, digests, slotBytes: communication?.models[0].slotBytes });
 `;
   const [alone] = await results([programs.start(source)]);
-  const together = await results(await started(source, 3));
+  const together = await results(await started(programs, source, 3));
   const { slotBytes: _, ...expected } = alone!;
   for (const { slotBytes: __, ...result } of together) expect(result).toEqual(expected);
   const trainable = 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3;
@@ -138,7 +91,7 @@ seen.push(await digest(model));
 say({ seen });
 `;
     const [alone] = await results([programs.start(source)]);
-    for (const result of await results(await started(source, 2))) expect(result).toEqual(alone);
+    for (const result of await results(await started(programs, source, 2))) expect(result).toEqual(alone);
   },
 );
 
@@ -152,7 +105,7 @@ const { history } = await fit(model);
 say({ history, digest: await digest(model), communication: strategy.communication });
 await strategy.dispose();
 `;
-    const [ring, auto] = await Promise.all(['ring', 'auto'].map(async (each) => results(await started(source(each), 3))));
+    const [ring, auto] = await Promise.all(['ring', 'auto'].map(async (each) => results(await started(programs, source(each), 3))));
     for (const all of [ring!, auto!])
       for (const { history, digest } of all)
         expect({ history, digest }).toMatchObject({ history: all[0]!['history'], digest: all[0]!['digest'] });
@@ -180,7 +133,7 @@ digests.push(await digest(model));
 const batch = await model.trainOnBatch(xs, ys);
 say({ digests, history, batch });
 `;
-  const [a, b] = await results(await started(source, 2));
+  const [a, b] = await results(await started(programs, source, 2));
   expect(b).toEqual(a);
 });
 
@@ -197,7 +150,7 @@ await fit(model);
 say({ digest: await digest(model) });
 await strategy.dispose();
 `;
-  const ended = await Promise.all((await started(source, 3)).map((each) => each.ended));
+  const ended = await Promise.all((await started(programs, source, 3)).map((each) => each.ended));
   const lines = ended.map(({ output, errors }) => {
     expect(errors).not.toContain('Error');
     return output.trim().split('\n').slice(-3);
@@ -225,7 +178,7 @@ await strategy.dispose();
 for (const each of [model, other]) await fit(each, { epochs: 1 }); // tf.js alone
 say({ iterations: [model.optimizer.iterations, other.optimizer.iterations] });
 `;
-  const running = await started(source, 3);
+  const running = await started(programs, source, 3);
   await Promise.all(running.map(({ said }) => said('trains')));
   running[1]!.child.kill('SIGKILL');
   for (const { ended } of [running[0]!, running[2]!]) {
@@ -251,7 +204,7 @@ const strategy = new MultiWorkerMirroredStrategy({ threads: 1, deadlineMs: 20_00
 await fit(strategy.scope(() => build()), ${more}).catch(told);
 await strategy.dispose();
 `;
-  const [a, b] = await results(await started([program('{}'), program('{ batchSize: 50 }')], 2));
+  const [a, b] = await results(await started(programs, [program('{}'), program('{ batchSize: 50 }')], 2));
   expect(a).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type: 'worker', index: 1 }] });
   expect(a!['message']).toMatch(
     /worker 1 \(\S+\) is at "step 1 of model 0: 50 examples.*", and worker 0 \(\S+\) at "step 1 of model 0: 40 examples/,
@@ -293,7 +246,7 @@ say(seen.slice(-3));
 await one.dispose();
 `;
   const [alone] = await Promise.all([programs.start(source)].map((each) => each.ended));
-  const ended = await Promise.all((await started(source, 2)).map((each) => each.ended));
+  const ended = await Promise.all((await started(programs, source, 2)).map((each) => each.ended));
   const linesOf = ({ status, output, errors }: Ended): unknown[] => {
     expect(status, errors).toBe(0);
     return output
@@ -321,7 +274,7 @@ const model = strategy.scope(() => build());
 try { model.predict(${more}); } catch (error) { told(error); }
 await strategy.dispose();
 `;
-  const [a, b] = await results(await started([program('xs'), program('tf.neg(xs)')], 2));
+  const [a, b] = await results(await started(programs, [program('xs'), program('tf.neg(xs)')], 2));
   expect(a).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type: 'worker', index: 1 }] });
   expect(a!['message']).toMatch(/at "a prediction of model 0 after step 0: 150 examples, rows [0-9a-f]+"/);
   expect(b).toMatchObject({ code: 'STRATEGY_MEMBER' });
@@ -331,7 +284,7 @@ it('the example of the page trains in two processes, as it is pasted', async () 
   const page = readFileSync(join(import.meta.dirname, '../../../docs/library.md'), 'utf8');
   const [, example] = /```js\n([^`]*MultiWorkerMirroredStrategy[\s\S]*?)```/.exec(page)!;
   expect(example!.split('\n').length).toBeLessThanOrEqual(31);
-  const ended = await Promise.all((await started(example!, 2)).map((each) => each.ended));
+  const ended = await Promise.all((await started(programs, example!, 2)).map((each) => each.ended));
   const losses = ended.map(({ output, errors }) => /loss ([\d. ]+)/.exec(output)?.[1] ?? errors);
   expect(losses[1]).toBe(losses[0]);
   const [first, ...rest] = losses[0]!.trim().split(' ').map(Number);
@@ -342,7 +295,7 @@ it('the tutorial trains in two processes, as it is pasted', async () => {
   const page = readFileSync(join(import.meta.dirname, '../../../docs/tutorials/multi-worker.md'), 'utf8');
   const [setup, main] = [...page.matchAll(/```js\n([\s\S]*?)```/g)].map(([, source]) => source!);
   programs.write('setup.mjs', setup!);
-  const ended = await Promise.all((await started(main!, 2)).map((each) => each.ended));
+  const ended = await Promise.all((await started(programs, main!, 2)).map((each) => each.ended));
   const lines = ended.map(({ output, errors }) => /replicas \d+ loss ([\d. ]+)/.exec(output)?.[0] ?? errors);
   expect(lines[1]).toBe(lines[0]);
   const accuracies = ended.map(({ output }) => /accuracy ([\d.]+)/.exec(output)?.[1]);
@@ -376,6 +329,7 @@ describe('refused', () => {
     for (const [option, value, text] of [
       ['communication', 'star', 'direct, ring, tree, hierarchical or auto, not star'],
       ['optimizerSharding', 'zero', 'replicated or sharded, not zero'],
+      ['codec', 'top-k', 'none, fp16, bf16 or int8, not top-k'],
       ['hosts', ['a'], 'one for each of the 2 chief and workers'],
       ['listenHost', '', 'an address or a name of this machine'],
     ] as const)

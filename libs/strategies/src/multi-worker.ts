@@ -15,6 +15,7 @@ import {
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { GroupThread, type ModelCommunication } from './members/group-link.js';
+import { SUM_CODECS, type SumCodec } from './members/packed-sums.js';
 import { resolverOf } from './resolved-by.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { secretOf } from './secret.js';
@@ -26,8 +27,19 @@ import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exc
 const JOIN_DEADLINE_MS = 300_000;
 const TRANSPORTS = ['auto', 'tcp', 'unix'] as const;
 const SHARDINGS = ['replicated', 'sharded'] as const;
+const CODECS: readonly (SumCodec | 'none')[] = ['none', ...SUM_CODECS];
 const COMMUNICATIONS: readonly (Topology | 'auto')[] = [...TOPOLOGIES, 'auto'];
-const OWN = ['cluster', 'secret', 'joinDeadlineMs', 'transport', 'listenHost', 'communication', 'hosts', 'optimizerSharding'] as const;
+const OWN = [
+  'cluster',
+  'secret',
+  'joinDeadlineMs',
+  'transport',
+  'listenHost',
+  'communication',
+  'hosts',
+  'optimizerSharding',
+  'codec',
+] as const;
 const COUNTED: readonly string[] = ['threads', 'replicas', 'seed', 'deadlineMs'];
 const KNOWN = [...COUNTED, ...OWN];
 const NAME = 'MultiWorkerMirroredStrategy';
@@ -41,7 +53,7 @@ export class MultiWorkerMirroredStrategy extends Strategy {
   readonly task: { readonly type: string; readonly index: number };
   private readonly processes: number;
   private readonly group: GroupThread | undefined;
-  private readonly asked: Pick<Communication, 'requested' | 'optimizerSharding'>;
+  private readonly asked: Pick<Communication, Asked>;
 
   /**
    * @throws ClusterConfigError for a cluster, a task or a secret that has no meaning
@@ -68,9 +80,13 @@ export class MultiWorkerMirroredStrategy extends Strategy {
   }
 }
 
+/** What the program has asked for. */
+type Asked = 'requested' | 'optimizerSharding' | 'codec';
+
 export interface Communication {
   readonly requested: Topology | 'auto';
   readonly optimizerSharding: 'replicated' | 'sharded';
+  readonly codec: SumCodec | 'none';
   /** With `auto`: how long all-reduces took when all had joined. */
   readonly timings: readonly Timing[];
   readonly models: readonly ModelCommunication[];
@@ -79,13 +95,13 @@ export interface Communication {
   readonly receivedBytes: number;
 }
 
-export function communicationOf(group: GroupThread | undefined): Omit<Communication, 'optimizerSharding' | 'requested'> {
+export function communicationOf(group: GroupThread | undefined): Omit<Communication, Asked> {
   const { sentBytes, receivedBytes } = group?.traffic ?? { sentBytes: 0, receivedBytes: 0 };
   return { timings: group?.timings ?? [], models: [...(group?.communications ?? [])], sentBytes, receivedBytes };
 }
 
 /** Where a strategy over several processes is. */
-export interface Planned extends Pick<Communication, 'requested' | 'optimizerSharding'> {
+export interface Planned extends Pick<Communication, Asked> {
   readonly exchange: ThreadExchangeOptions;
   readonly task: MemberAddress['task'];
   readonly processes: number;
@@ -108,6 +124,7 @@ export function planned(
   const count = Math.max(1, members.length);
   const requested = oneOf(name, 'communication', options.communication ?? 'direct', COMMUNICATIONS);
   const optimizerSharding = oneOf(name, 'optimizerSharding', options.optimizerSharding ?? 'replicated', SHARDINGS);
+  const codec = oneOf(name, 'codec', options.codec ?? 'none', CODECS);
   const hosts = hostsOf(options, members, name);
   const counted = Object.fromEntries(Object.entries(options).filter(([key]) => COUNTED.includes(key)));
   const counts = countsOf(withDefaults(counted, count), name, known);
@@ -121,18 +138,20 @@ export function planned(
   const threads = Math.min(counts.threads, to - from);
   const exchange = { threads, replicas, deadlineMs, updaters: threads, loadsEarly: true };
   const task = members[self]?.task ?? { type: 'worker' as const, index: 0 };
-  const asked = { requested, optimizerSharding, processes: count };
+  const asked = { requested, optimizerSharding, codec, processes: count };
   if (count === 1) return { exchange, task, ...asked };
   const group = new GroupThread({
     members,
     self,
-    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, hosts, ...common]),
+    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, codec, hosts, ...common]),
     secret: secretOf(name, options.secret),
     share: { replicas, from, to, nodes: nodesOf(replicas, count, self) },
     transport: oneOf(name, 'transport', options.transport ?? 'auto', TRANSPORTS),
     listenHost: listenHostOf(options, name) ?? listenHost,
     communication: requested,
     isSharded: optimizerSharding === 'sharded',
+    codec,
+    seed: options.seed ?? 0,
     hosts,
     joinDeadlineMs,
     deadlineMs,

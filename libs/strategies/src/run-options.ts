@@ -23,6 +23,7 @@ export interface RunStrategy {
   readonly replicas: number;
   readonly seed?: number;
   readonly stepDeadlineMs?: number;
+  readonly codec?: NonNullable<RunSpecInput['codec']>;
 }
 
 /** Where an option goes: a key of the run spec. */
@@ -74,7 +75,7 @@ const TRANSPORT: RunOption<'auto' | 'tcp' | 'unix'> = {
       : 'PACELINE_TRANSPORT of the workers and servers says how they reach each other, for all runs: leave transport out',
 };
 
-const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions | 'optimizerSharding'>> = {
+const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions | 'optimizerSharding' | 'codec'>> = {
   cluster: { kind: 'counted', to: 'strategy.workers' },
   secret: SECRET,
   joinDeadlineMs: JOIN_DEADLINE,
@@ -107,6 +108,8 @@ const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
         ? undefined
         : 'each worker of a run keeps the state of the optimizer for its shard alone: leave optimizerSharding out, or set it to sharded',
   },
+  // What goes back are parameters there, in codec.parameters: rounding them is another thing than rounding a sum.
+  codec: { kind: 'carried', to: 'codec', value: (kind) => (kind === 'none' ? undefined : { kind }) },
 };
 
 const OUTER = { average: 'sgd', nesterov: 'nesterov', elastic: 'elastic' } as const;

@@ -91,6 +91,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   communication: { value: 'ring' },
   hosts: { value: ['here'] },
   optimizerSharding: { value: 'replicated' },
+  codec: { value: 'int8', becomes: { kind: 'int8' } },
   localSteps: { value: 6 },
   syncSteps: { value: 10 },
   outer: { value: 'nesterov' },
@@ -142,7 +143,7 @@ describe('refused', () => {
   });
 
   it('leaves alone what asks for nothing else than a run does', () => {
-    const members = { transport: 'auto', communication: 'direct', optimizerSharding: 'sharded', secret: undefined } as const;
+    const members = { transport: 'auto', communication: 'direct', optimizerSharding: 'sharded', codec: 'none', secret: undefined } as const;
     expect(runOf('MultiWorkerMirroredStrategy', members)).toEqual(PLAIN.MultiWorkerMirroredStrategy);
     const local = { communication: 'auto', threads: 1, delay: 0, syncSteps: 0, fragments: 1, outer: 'average' } as const;
     expect(runOf('LocalUpdateStrategy', local)).toEqual(PLAIN.LocalUpdateStrategy);

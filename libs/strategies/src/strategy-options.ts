@@ -1,5 +1,6 @@
 /** The options of the strategies. What becomes of each in a run of the service: run-options.ts. */
 import type { ClusterResolver, Topology } from '@paceline/collectives';
+import type { SumCodec } from './members/packed-sums.js';
 
 export interface StrategyOptions {
   /** Seeds dropout and noise; 0 by default. */
@@ -37,9 +38,11 @@ export interface MultiWorkerOptions extends ThreadStrategyOptions {
   readonly hosts?: readonly string[];
   /** `sharded`: each process keeps the state of the optimizer for its part of the parameters, and updates that. `replicated` by default. */
   readonly optimizerSharding?: 'replicated' | 'sharded';
+  /** How sums of gradients travel between processes, both ways; as float32 by default. Bits then depend on the number of processes. */
+  readonly codec?: SumCodec | 'none';
 }
 
-export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding'> {
+export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding' | 'codec'> {
   /** Steps that a replica takes between two averages; 8 by default. */
   readonly localSteps?: number;
   /**

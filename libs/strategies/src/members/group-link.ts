@@ -15,6 +15,7 @@ import { ClusterConfigError, MemberError, ThreadError } from '../errors.js';
 import type { TrainingPlan } from '../exchange.js';
 import { waitFor } from '../threads/cells.js';
 import { slotRange, type BatchBuffers, type FromThread, type MeetingMemory, type ModelMemory, type Share } from '../threads/protocol.js';
+import { packedSums } from './packed-sums.js';
 import { isGone, threadEntry } from '../threads/thread-entry.js';
 import { ANSWERED, GROUP_CELLS, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
@@ -34,6 +35,8 @@ export interface ModelCommunication {
   readonly keepsOrder: boolean;
   /** Bytes of the parameters and the state of layers. */
   readonly bytes: number;
+  /** Bytes of a sum of gradients with the codec, as it travels. */
+  readonly sumBytes: number;
   /** Memory of this process for slots of the optimizer. */
   readonly slotBytes: number;
   /** Memory of this process for what others send. */
@@ -194,12 +197,24 @@ export class GroupThread {
   /** How a model's vectors are exchanged, and what of them lies where. */
   place(pool: Breakable, model: number, { totalLength: length, trainableLength }: Lengths, slots: number): Placement {
     const { members, self, share, hosts, isSharded } = this.options;
-    const { topology, keepsOrder: keeps, estimates } = this.choose(pool, length * 4);
-    const options = { members: members.length, self, replicas: share.replicas, length, topology, hosts, isSharded };
+    const packing = packedSums(this.options.codec, 0, trainableLength);
+    const sumBytes = packing ? packing.bytes(trainableLength) + (length - trainableLength) * 4 : length * 4;
+    const { topology, keepsOrder: keeps, estimates } = this.choose(pool, sumBytes);
+    const plan = { members: members.length, self, replicas: share.replicas, length, topology, hosts, isSharded };
+    const options = Object.assign({}, plan, packing && { packing });
     const scratch = AllReducePlan.scratchLength(options);
     const own = isSharded ? rangeOf(length, members.length, self) : undefined;
     const slotBytes = slots * slotRange(own, trainableLength).length * 4;
-    this.communications.push({ model, topology, keepsOrder: keeps, bytes: length * 4, slotBytes, exchangeBytes: scratch * 4, estimates });
+    this.communications.push({
+      model,
+      topology,
+      keepsOrder: keeps && !packing,
+      bytes: length * 4,
+      sumBytes,
+      slotBytes,
+      exchangeBytes: scratch * 4,
+      estimates,
+    });
     return { scratch, own };
   }
 

@@ -19,6 +19,7 @@ import {
   type Failure,
   type Joined,
   type Operation,
+  type Packing,
   type Range,
   type Timing,
 } from '@paceline/collectives';
@@ -30,6 +31,7 @@ import { PARAMETERS } from '../threads/local-updates.js';
 import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type SharedModel, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 import { GroupCalls, shared } from './group-calls.js';
+import { packedSums } from './packed-sums.js';
 
 const init = workerData as GroupInit;
 const { share, self, members } = init;
@@ -98,7 +100,7 @@ function opened(shared: SharedModel): Opened {
   const { memory, totalLength, trainableLength } = shared;
   const arena = Arena.attach(memory.arena);
   // Exchanges of a model follow each other, so they have the same scratch.
-  const planOf = (length: number): AllReducePlan => {
+  const planOf = (length: number, packing?: Packing): AllReducePlan => {
     let free = memory.scratch;
     return new AllReducePlan({
       members: members.length,
@@ -108,6 +110,7 @@ function opened(shared: SharedModel): Opened {
       topology: shared.topology,
       hosts: init.hosts,
       isSharded: memory.own !== undefined,
+      ...(packing && { packing }),
       allocate: (elements) => {
         const at = free;
         free += elements * 4;
@@ -123,7 +126,7 @@ function opened(shared: SharedModel): Opened {
   };
   return {
     shared,
-    plan: planOf(totalLength),
+    plan: planOf(totalLength, packedSums(init.codec, init.seed, trainableLength, arena)),
     fragments: shared.fragments.map(fragmentOf),
     nodes: share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, totalLength)),
     result: arena.f32(memory.gradients[0]!, totalLength),

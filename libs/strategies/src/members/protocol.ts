@@ -2,6 +2,7 @@
 import type { MemberAddress, Timing, Topology } from '@paceline/collectives';
 import type { MessagePort } from 'node:worker_threads';
 import type { BatchBuffers, FromThread, MeetingMemory, ModelMemory, Share } from '../threads/protocol.js';
+import type { SumCodec } from './packed-sums.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 
 export interface GroupInit {
@@ -11,6 +12,10 @@ export interface GroupInit {
   readonly group: string;
   readonly secret: string;
   readonly share: Share;
+  /** How sums of gradients travel. */
+  readonly codec: SumCodec | 'none';
+  /** Of the random numbers of codecs. */
+  readonly seed: number;
   readonly transport: 'auto' | 'tcp' | 'unix';
   /** Where this process listens, if not at its address in the cluster. */
   readonly listenHost: string | undefined;

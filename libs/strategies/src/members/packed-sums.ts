@@ -1,0 +1,36 @@
+/** Sums between processes in fewer bytes: the codecs that need nothing of the step before. */
+import { codecKey, codecOf } from '@paceline/codecs';
+import type { Packing } from '@paceline/collectives';
+import { Arena } from '@paceline/kernels';
+
+/** Codecs that write as many bytes for as many elements, and keep nothing from step to step. */
+export const SUM_CODECS = ['fp16', 'bf16', 'int8'] as const;
+export type SumCodec = (typeof SUM_CODECS)[number];
+
+/** Members times nodes of each stay far below. */
+const PLACES = 1 << 16;
+
+/** @param length elements that are packed: the trainable ones. @param arena where pieces lie; without it the packing counts alone */
+export function packedSums(kind: SumCodec | 'none', seed: number, length: number, arena?: Arena): Packing | undefined {
+  if (kind === 'none') return undefined;
+  const codec = codecOf({ kind, errorFeedback: false })!;
+  const memory = (): Arena => {
+    if (arena) return arena;
+    throw new Error('a packing without an arena counts alone');
+  };
+  return {
+    number: codec.number,
+    length,
+    bytes: (elements) => codec.maxBytes(elements),
+    pack: (from, into, [step = 0, member = 0, node = 0, piece = 0]) =>
+      void codec.encode(
+        memory(),
+        from.byteOffset,
+        into.byteOffset,
+        from.length,
+        codecKey(seed, step, Math.imul(member, PLACES) + node, piece),
+        1,
+      ),
+    unpack: (from, into) => codec.decode(memory(), from.byteOffset, from.length, into.byteOffset, into.length, 0),
+  };
+}
