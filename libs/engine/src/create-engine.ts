@@ -4,10 +4,13 @@ import { BACKENDS, type BackendName } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type StartedBackend } from './backends/start-backend.js';
 import { startThreadEngine } from './backends/webgpu/thread-engine.js';
+import { type RecordedStep, StepRecorder } from './backends/wasm/recorded-step.js';
+import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import type { Batch, Engine, EngineDevice, EngineOptions, StepRequest, Sums } from './engine.js';
 import { traceKept, type Kept } from './leaks/leak-trace.js';
-import { differentiableLoss } from './loss/loss.js';
+import { differentiableLoss, scoreWithGradient } from './loss/loss.js';
 import { Housekeeping } from './training/garbage.js';
+import { MOST_KEPT_BYTES, Replays, type Replay } from './training/replays.js';
 import { TrainingModel, withMask } from './training/training-model.js';
 import { VariableStore } from './training/variable-store.js';
 
@@ -24,6 +27,13 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   return new TfjsEngine(spec, layout, backend, TrainingModel.build(spec, description, format, backend));
 }
 
+/** Of a micro-batch. */
+interface Computed {
+  readonly sums: Float64Array;
+  /** By the names of the variables. */
+  readonly gradients: Readonly<Record<string, tf.TensorInfo>>;
+}
+
 class TfjsEngine implements Engine {
   readonly name: BackendName;
   readonly fingerprint: string;
@@ -31,6 +41,9 @@ class TfjsEngine implements Engine {
   readonly metricNames: readonly string[];
   private readonly housekeeping = new Housekeeping();
   private readonly variables: VariableStore;
+  /** Where steps may be replayed. */
+  private readonly replays: Replays | undefined;
+  private isTracing = false;
 
   constructor(
     private readonly spec: EngineOptions['spec'],
@@ -43,6 +56,9 @@ class TfjsEngine implements Engine {
     this.devices = backend.devices;
     this.metricNames = model.metricNames;
     this.variables = new VariableStore(layout, model.weights, backend.memory, model.freeze);
+    const isWasm = backend.name === 'wasm' || backend.name === 'wasm-relaxed';
+    // What a step does to the state of layers, and penalties, are operations outside of what is recorded.
+    if (isWasm && !this.variables.hasState && !model.hasPenalties) this.replays = new Replays();
   }
 
   load(flat: Float32Array): void {
@@ -61,7 +77,9 @@ class TfjsEngine implements Engine {
       model.checkBatch(batch);
       if (batch.count === 0) continue;
       const key = { seed: this.spec.seed, round, replica, microBatch };
-      const sums = model.randomness.during(key, () => inTidy(() => this.microBatch(batch, pieces, count === 0, onComputed)));
+      const sums =
+        this.replayed(batch, pieces, count === 0, onComputed) ??
+        model.randomness.during(key, () => inTidy(() => this.microBatch(batch, pieces, count === 0, onComputed)));
       count += batch.count;
       sums.forEach((sum, i) => (metricSums[i]! += sum));
     }
@@ -97,33 +115,122 @@ class TfjsEngine implements Engine {
 
   trace(request: StepRequest): { result: Sums; kept: Kept[] } {
     this.backend.activate();
-    return traceKept(this.model.layers, () => this.step(request));
+    this.isTracing = true;
+    try {
+      return traceKept(this.model.layers, () => this.step(request));
+    } finally {
+      this.isTracing = false;
+    }
   }
 
   memory(): { tensors: number; buffers: number; bytes: number } {
     const { numTensors, numBytes } = tf.memory();
-    return { tensors: numTensors, buffers: tf.backend().numDataIds(), bytes: numBytes };
+    return { tensors: numTensors, buffers: tf.backend().numDataIds() - (this.replays?.values ?? 0), bytes: numBytes };
   }
 
   dispose(): void {
     this.backend.activate();
+    this.replays?.end();
     this.model.dispose();
   }
 
   /** Gradients of one micro-batch, copied or added into `out` from where tf.js left them. */
   private microBatch(batch: Batch, out: readonly Float32Array[], isFirst: boolean, onComputed: StepRequest['onComputed']): Float64Array {
+    const replay = this.isTracing ? undefined : this.replays?.of(batch.count)?.begin();
+    const { sums, gradients } = replay?.isDue === true ? this.recorded(batch, replay) : this.computed(batch);
+    if (replay?.isUnproven === true) this.prove(batch, replay, sums, gradients);
+    onComputed?.();
+    sums[0]! += this.regularisation(batch.count);
+    this.taken(gradients, sums, out, isFirst);
+    return sums;
+  }
+
+  private computed(batch: Batch, recorder?: StepRecorder): Computed {
     const { model, variables, backend } = this;
     const sums = model.zeros();
-    const grads = model.gradients(batch, variables.trainable, (outputs, scoring, logits, mask) => {
+    const lossOf: Parameters<TrainingModel['gradients']>[2] = (outputs, scoring, logits, mask) => {
       batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
-      return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
+      if (mask) recorder?.giveUp('an output has a mask');
+      const note = (_: tf.TensorInfo, gradient: tf.TensorInfo): void => recorder?.noteLoss(outputs, logits, gradient);
+      const masked = withMask(scoring, backend.memory, mask);
+      return differentiableLoss(masked, model.ends.metrics, backend.memory, outputs, sums, logits, recorder && note);
+    };
+    const gradients = model.gradients(batch, variables.trainable, lossOf, recorder && ((inputs) => recorder.noteInputs(inputs)));
+    return { sums, gradients };
+  }
+
+  private recorded(batch: Batch, replay: Replay): Computed {
+    const { randomness } = this.model;
+    const { result, step } = StepRecorder.record(tf.backend() as BackendWasm, { mostBytes: MOST_KEPT_BYTES }, (recorder) => {
+      const draws = randomness.draws;
+      const computed = this.computed(batch, recorder);
+      if (randomness.draws > draws) recorder.giveUp('it draws random numbers');
+      return { result: computed, gradients: computed.gradients };
     });
+    replay.take(step);
+    return result;
+  }
+
+  /** The next step after a recording is computed both ways: a recording whose bits differ is never used. */
+  private prove(batch: Batch, replay: Replay, sums: Float64Array, gradients: Computed['gradients']): void {
+    const { memory } = this.backend;
+    const again = this.replay(replay.step!, batch);
+    const bits = (values: Float32Array | Float64Array): Buffer => Buffer.from(values.buffer, values.byteOffset, values.byteLength);
+    const isSame = (name: string): boolean =>
+      bits(memory.values(gradients[name]!)).equals(bits(memory.values(replay.step!.gradients[name]!)));
+    const isProven =
+      again !== undefined && replay.step!.hasItsConstants && bits(again).equals(bits(sums)) && Object.keys(gradients).every(isSame);
+    if (isProven) replay.isProven = true;
+    else this.replays!.end();
+  }
+
+  /** The step by its recording; undefined where there is none that holds. */
+  private replayed(
+    batch: Batch,
+    out: readonly Float32Array[],
+    isFirst: boolean,
+    onComputed: StepRequest['onComputed'],
+  ): Float64Array | undefined {
+    const replay = this.isTracing ? undefined : this.replays?.of(batch.count);
+    if (!replay?.isProven || !replay.step) return undefined;
+    const sums = this.replay(replay.step, batch);
+    if (!sums) {
+      this.replays!.end();
+      return undefined;
+    }
     onComputed?.();
-    variables.takeGradients(grads, out, isFirst);
-    sums[0]! += this.regularisation(batch.count);
+    this.taken(replay.step.gradients, sums, out, isFirst);
+    return sums;
+  }
+
+  private replay(step: RecordedStep, batch: Batch): Float64Array | undefined {
+    const { model, backend } = this;
+    const { memory } = backend;
+    const sums = model.zeros();
+    const scorings = model.scoringsOf(batch);
+    try {
+      step.replay(
+        (inputs) =>
+          model.fillInputs(
+            batch,
+            inputs.map((input) => memory.values(input)),
+          ),
+        ({ outputs, logits, gradient }, i) => {
+          const [scoring, values] = [scorings[i]!, memory.values(outputs)];
+          batch.outputs?.[scoring.output.index]?.set(values);
+          scoreWithGradient(scoring, model.ends.metrics, values, logits && memory.values(logits), memory.values(gradient), sums);
+        },
+      );
+    } catch {
+      return undefined; // the step is computed then, and says what is wrong
+    }
+    return sums;
+  }
+
+  private taken(gradients: Computed['gradients'], sums: Float64Array, out: readonly Float32Array[], isFirst: boolean): void {
+    this.variables.takeGradients(gradients, out, isFirst);
     // A loss may be no number while its slope is one, as that of a logarithm is: such a round must not count.
     if (!Number.isFinite(sums[0])) out[0]![0] = Number.NaN;
-    return sums;
   }
 
   /** The penalty on the weights, counted once per example like the gradient's. */

@@ -133,9 +133,23 @@ export function evaluateLoss(
 export const addScores = (scoring: Scoring, metrics: MetricPlan, outputs: Float32Array, sums: Float64Array): void =>
   score(scoring, metrics, outputs, sums);
 
+/** Writes the gradient of an output's loss, and adds its scores to `sums`: what differentiableLoss does in the forward pass. */
+export function scoreWithGradient(
+  scoring: Scoring,
+  metrics: MetricPlan,
+  outputs: Float32Array,
+  logits: Float32Array | undefined,
+  gradient: Float32Array,
+  sums: Float64Array,
+): void {
+  gradient.fill(0);
+  score(scoring, metrics, outputs, sums, gradient, logits);
+}
+
 /**
  * The loss of an output as a differentiable scalar on the tape, for d(sum of losses)/d(variables). Its scores are added to `sums` in the forward pass.
  * @param logits see LogitsBefore: the gradient goes there
+ * @param noted hears what was scored, and where its gradient lies
  */
 export function differentiableLoss(
   scoring: Scoring,
@@ -144,12 +158,15 @@ export function differentiableLoss(
   outputs: tf.Tensor,
   sums: Float64Array,
   logits?: tf.Tensor,
+  noted?: (scored: tf.TensorInfo, gradient: tf.TensorInfo) => void,
 ): tf.Scalar {
   const op = tf.customGrad((x, save) => {
     const scored = x as tf.Tensor;
     const gradient = new Float32Array(scored.size);
     score(scoring, metrics, memory.values(outputs), sums, gradient, logits && memory.values(scored));
-    (save as tf.GradSaveFunc)([tf.tensor(gradient, scored.shape)]);
+    const slope = tf.tensor(gradient, scored.shape);
+    noted?.(scored, slope);
+    (save as tf.GradSaveFunc)([slope]);
     // The factor is 1: nothing but losses and the regularisation are added up to the value, which nobody reads.
     return { value: tf.scalar(0), gradFunc: (_, saved) => saved[0]!.clone() };
   });

@@ -26,6 +26,8 @@ interface Scope {
 const ROOT_PATH = '';
 
 export class Randomness {
+  /** How often somebody has asked for random numbers. */
+  draws = 0;
   private key: StepKey | undefined;
   private readonly calls = new Map<string, number>();
   private scopes: Scope[] = [];
@@ -49,6 +51,7 @@ export class Randomness {
 
   /** The stream of the layer call that runs now. Drawn from in order. */
   stream(): CounterStream {
+    this.draws++;
     const scope = this.scopes.at(-1);
     const key = this.key;
     if (!scope || !key) throw new Error('random numbers were drawn outside of a replica step');

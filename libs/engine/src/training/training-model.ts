@@ -72,8 +72,10 @@ export class TrainingModel {
     batch: Batch,
     variables: tf.Variable[],
     lossOf: (outputs: tf.Tensor, scoring: Scoring, logits: tf.Tensor | undefined, mask: tf.Tensor | undefined) => tf.Scalar,
+    noteInputs?: (inputs: readonly tf.Tensor[]) => void,
   ): tf.NamedTensorMap {
     const inputs = this.inputsOf(batch);
+    noteInputs?.([inputs].flat());
     return this.logits.during((logitsOf) =>
       this.masks.during((masksOf) => {
         const { grads } = tf.variableGrads(() => {
@@ -89,6 +91,11 @@ export class TrainingModel {
         return grads;
       }),
     );
+  }
+
+  /** Writes the inputs of a batch to where they lie in a recorded step. */
+  fillInputs({ inputs, count }: Pick<Batch, 'inputs' | 'count'>, into: readonly Float32Array[]): void {
+    this.ends.inputs.forEach(({ field, length }, i) => into[i]!.set(inputs[field]!.subarray(0, count * length)));
   }
 
   /** [count, ...] of each output, nothing random, and the masks that they come with. */
@@ -118,6 +125,15 @@ export class TrainingModel {
     );
     for (const penalty of penalties) sums[0]! += memory.values(penalty)[0]! * batch.count;
     return sums;
+  }
+
+  /** What each output is scored against in training. */
+  scoringsOf(batch: Batch): readonly Scoring[] {
+    return this.scorings(batch, true);
+  }
+
+  get hasPenalties(): boolean {
+    return this.regularizers.length > 0;
   }
 
   zeros(): Float64Array {

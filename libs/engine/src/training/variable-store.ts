@@ -58,6 +58,10 @@ export class VariableStore {
     this.loadedState = new Float32Array(layout.stateLength);
   }
 
+  get hasState(): boolean {
+    return this.loadedState.length > 0;
+  }
+
   /** The variables that are not trained. */
   get state(): tf.Variable[] {
     return this.placedState().map(({ tensor }) => tensor);
@@ -94,7 +98,7 @@ export class VariableStore {
   }
 
   /** @param isFirst copy; otherwise add to what earlier micro-batches left in `out` */
-  takeGradients(grads: Readonly<Record<string, tf.Tensor>>, out: readonly Float32Array[], isFirst: boolean): void {
+  takeGradients(grads: Readonly<Record<string, tf.TensorInfo>>, out: readonly Float32Array[], isFirst: boolean): void {
     for (const { place, tensor } of this.placed) {
       if (place.section !== 'trainable') break;
       const gradient = grads[tensor.name];
