@@ -152,6 +152,8 @@ export const PARTS = [
       'test/cli/start.test.ts',
       'test/cluster/bits.test.ts',
       'test/cluster/datasets.test.ts',
+      'test/cluster/checkpoints.test.ts',
+      'test/cluster/hostile-payloads.test.ts',
       'test/cluster/system',
       'test/cluster/auto-strategy.test.ts',
       'test/cluster/compute-threads.test.ts',

@@ -4,7 +4,9 @@ import { patient } from '@paceline/testkit';
 import { createClient } from 'graphql-ws';
 import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import pg from 'pg';
 import { WebSocket } from 'ws';
+import { BackgroundDatabase } from '../../apps/api/src/database/database.js';
 import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
 import { ControlPlane, createRun, until } from './services.js';
 
@@ -48,6 +50,27 @@ const ledgerOf = async (id: string) =>
       { id },
     )
   ).data.run;
+
+it('a connection that PostgreSQL ends before anything went through Prisma is logged, and the next statement has another', async () => {
+  const warned: string[] = [];
+  const log = { warn: (_: object, text: string) => void warned.push(text) } as unknown as ConstructorParameters<
+    typeof BackgroundDatabase
+  >[1];
+  const database = new BackgroundDatabase({ databaseUrl: plane.postgres.url } as ConstructorParameters<typeof BackgroundDatabase>[0], log);
+  const pid = async () => (await database.statement<{ pid: number }>('own-pid', 'SELECT pg_backend_pid() AS pid'))[0]!.pid;
+  const first = await pid();
+  const other = new pg.Client({ connectionString: plane.postgres.url });
+  await other.connect();
+  await other.query('SELECT pg_terminate_backend($1)', [first]);
+  await until('the end to be heard', () => Promise.resolve(warned.length > 0));
+  expect(warned).toEqual(['a connection to PostgreSQL was lost']);
+  const second = await pid();
+  expect(second).not.toBe(first);
+  await database.onApplicationShutdown();
+  const isThere = async () => (await other.query('SELECT 1 FROM pg_stat_activity WHERE pid = $1', [second])).rowCount;
+  await until('the pool to be closed', async () => (await isThere()) === 0);
+  await other.end();
+});
 
 describe('PostgreSQL is away', () => {
   it('answers 503 with Retry-After, acknowledges nothing, keeps subscribers, and catches up', async () => {

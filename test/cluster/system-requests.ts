@@ -27,22 +27,25 @@ export const requests = (given: () => Stack): void => {
     /** Slows the workers down, so that a run of 120 rounds is still under way when both have joined and it is asked for something. */
     const slowDown = (): Pace => (slow = pace(() => stack.workers.map(({ child }) => child.pid!), SHARE));
 
-    test('pause, and resume on two servers instead of one: PAUSED within 10 s with a checkpoint, an idle fleet, the same weights', async () => {
-      slowDown();
-      const { id } = await stack.client.createRun(LONG);
-      await untilRound(stack, id, 10, 60_000, 2);
-      await stack.client.pauseRun(id);
-      const paused = await untilStatus(stack, id, ['PAUSED'], 12_000);
-      slow!.end();
-      const [newest] = await stack.client.checkpoints(id);
-      expect(newest).toMatchObject({ attempt: 1, round: paused.progress.round, reason: 'pause', state: 'USABLE' });
-      expect(paused.ledger.committedRounds, 'nothing is committed beyond the cut').toBe(newest!.round);
-      await stack.until('an idle fleet', 20_000, () => idle(stack));
-      await stack.client.resumeRun(id, { servers: 2 });
-      const run = await expectComplete(stack, id, LONG, { attempts: 2 });
-      expect(run.attempts[0]).toMatchObject({ number: 2, fromRound: newest!.round, parentNumber: 1 });
-      expect(run.restartsLeft, 'a pause is no failure').toBe(run.spec.restarts);
-    });
+    test.runIf(IS_SOAK)(
+      'pause, and resume on two servers instead of one: PAUSED within 10 s with a checkpoint, an idle fleet, the same weights',
+      async () => {
+        slowDown();
+        const { id } = await stack.client.createRun(LONG);
+        await untilRound(stack, id, 10, 60_000, 2);
+        await stack.client.pauseRun(id);
+        const paused = await untilStatus(stack, id, ['PAUSED'], 12_000);
+        slow!.end();
+        const [newest] = await stack.client.checkpoints(id);
+        expect(newest).toMatchObject({ attempt: 1, round: paused.progress.round, reason: 'pause', state: 'USABLE' });
+        expect(paused.ledger.committedRounds, 'nothing is committed beyond the cut').toBe(newest!.round);
+        await stack.until('an idle fleet', 20_000, () => idle(stack));
+        await stack.client.resumeRun(id, { servers: 2 });
+        const run = await expectComplete(stack, id, LONG, { attempts: 2 });
+        expect(run.attempts[0]).toMatchObject({ number: 2, fromRound: newest!.round, parentNumber: 1 });
+        expect(run.restartsLeft, 'a pause is no failure').toBe(run.spec.restarts);
+      },
+    );
 
     test.runIf(IS_SOAK)('fewer workers, then more: the surplus one leaves and comes back, the same weights', async () => {
       slowDown();

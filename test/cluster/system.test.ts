@@ -174,7 +174,7 @@ describe('without a worker', () => {
     await expectComplete(stack, id, SHORT);
   });
 
-  test('a worker of another protocol version is INCOMPATIBLE, gets no run, and the reason says so', async () => {
+  test.runIf(IS_SOAK)('a worker of another protocol version is INCOMPATIBLE, gets no run, and the reason says so', async () => {
     await stack.haveWorkers(0);
     const redis = new Redis(stack.redis.url);
     const stranger = 'worker-of-tomorrow';

@@ -36,12 +36,12 @@ it.each(
       ] as const)
     : ([['int8', 'direct', 'replicated', 640]] as const),
 )(
-  '%s, %s, %s: both processes have the same bits in every run, and train as without it, with fewer bytes',
+  '%s, %s, %s: both processes have the same bits, in the soak in every run, and train as without it, with fewer bytes',
   async (codec, way, sharding, saved) => {
     const [[dense], [one, other]] = await Promise.all([trained('none', way, sharding), trained(codec, way, sharding)]);
     const ends = ({ history, digest, state }: Record<string, unknown> = {}) => ({ history, digest, state });
     expect(ends(other)).toEqual(ends(one));
-    expect(ends((await trained(codec, way, sharding))[0])).toEqual(ends(one));
+    if (IS_SOAK) expect(ends((await trained(codec, way, sharding))[0])).toEqual(ends(one));
     expect(one).toMatchObject({ codec, keepsOrder: false });
     expect(dense).toMatchObject({ codec: 'none', keepsOrder: true });
     const STEPS = 6 * 4;

@@ -74,9 +74,10 @@ class PostgresClient extends PrismaClient implements OnApplicationShutdown {
       keepAlive: true,
       application_name: name,
     });
+    // The adapter listens from its first statement on, and `statement` does not go through it.
+    pool.on('error', lost);
     // The adapter brings newer types of the same package.
     const adapter = new PrismaPg(pool as unknown as ConstructorParameters<typeof PrismaPg>[0], {
-      onPoolError: lost,
       onConnectionError: lost,
       disposeExternalPool: true,
     });
@@ -108,6 +109,7 @@ class PostgresClient extends PrismaClient implements OnApplicationShutdown {
   async onApplicationShutdown(): Promise<void> {
     this.life.isClosing = true;
     await this.$disconnect();
+    if (!this.pool.ending) await this.pool.end(); // where no statement has gone through the adapter
   }
 }
 

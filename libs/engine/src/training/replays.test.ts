@@ -2,7 +2,7 @@
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import * as tf from '@tensorflow/tfjs-core';
 import type { RunSpecInput } from '@paceline/spec';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { RecordedStep, StepRecorder } from '../backends/wasm/recorded-step.js';
 import { startBackend } from '../backends/start-backend.js';
 import { MODELS } from '../gradients/models.fixture.js';
@@ -15,6 +15,10 @@ RecordedStep.prototype.replay = function (...given) {
   replays++;
   replay.apply(this, given);
 };
+// The next file has the same process.
+afterAll(() => {
+  RecordedStep.prototype.replay = replay;
+});
 const open: Loaded[] = [];
 beforeEach(() => {
   replays = 0;
