@@ -48,6 +48,14 @@ export const writes = ({ tf }, { common, floats }, replica) => {
   floats[0] = 10 + replica;
   return { sums: tf.sum(common).dataSync()[0], floats };
 };
+export const gathers = async ({ replicaIdInSyncGroup: id, tf, allGather }) => {
+  const rows = tf.tensor2d(Float32Array.from({ length: (id + 1) * 2 }, (_, i) => (id === 2 && i === 0 ? -0 : id * 10 + i)), [id + 1, 2]);
+  const given = { rows, floats: Float32Array.of(id, -id), cube: tf.fill([2, 1, 2], id + 0.5) };
+  return { first: await allGather(given.rows), last: await allGather([given.cube, given.cube], -1), floats: await allGather(given.floats), empty: await allGather(new Float32Array(0)) };
+};
+export const gathersOther = async ({ replicaIdInSyncGroup: id, tf, allGather }) => allGather(tf.zeros(id === 3 ? [2, 3] : [3, 2]), 0);
+export const gathersWrong = async ({ allGather }, value, axis) => allGather(value, axis);
+export const gathersTwice = ({ allGather }) => Promise.all([allGather(Float32Array.of(1)), allGather(Float32Array.of(2))]);
 export const nothing = () => undefined;
 export const notSent = () => () => 1;
 export const tensors = ({ tf }) => tf.memory().numTensors;
@@ -146,6 +154,29 @@ describe('run', () => {
     expect(losses.at(-1)!).toBeLessThan(losses[0]! / 5);
   });
 
+  it('gathers values of all replicas, of unequal lengths, along any axis, with their bits', async () => {
+    const result = (await strategy.run(fn('gathers'))) as Record<'first' | 'floats' | 'empty', PerReplica> & { last: PerReplica[] };
+    const rows = [0, 1, 2, 3].flatMap((id) => Array.from({ length: (id + 1) * 2 }, (_, i) => (id === 2 && i === 0 ? -0 : id * 10 + i)));
+    for (const first of result.first.values as tf.Tensor[]) {
+      expect(first.shape).toEqual([10, 2]);
+      expect([...first.dataSync()]).toEqual(rows); // toEqual tells −0 from 0
+    }
+    for (const last of result.last.flatMap(({ values: each }) => each) as tf.Tensor[]) {
+      expect(last.shape).toEqual([2, 1, 8]);
+      expect([...last.dataSync()]).toEqual([0, 1].flatMap(() => [0.5, 0.5, 1.5, 1.5, 2.5, 2.5, 3.5, 3.5]));
+    }
+    for (const floats of result.floats.values) expect([...(floats as Float32Array)]).toEqual([0, -0, 1, -1, 2, -2, 3, -3]);
+    for (const empty of result.empty.values) expect(empty).toEqual(new Float32Array(0));
+    const failed = (name: string, ...args: unknown[]) => expect(strategy.run(fn(name), args)).rejects;
+    await failed('gathersOther').toThrow('every replica must make the same calls, with values of the same shapes');
+    await failed('gathersTwice').toThrow('a second allReduce or allGather begins');
+    await failed('gathersWrong', [{ deep: 'text' }]).toThrow(
+      'joins tensors of float32 and Float32Array, and value[0].deep is something else',
+    );
+    await failed('gathersWrong', tf.scalar(1)).toThrow('value has 0 dimensions, and so no axis 0');
+    await failed('gathersWrong', tf.zeros([2, 2]), 2).toThrow('no axis 2');
+  });
+
   it('names the replica that throws or makes other calls, and goes on', async () => {
     const failed = (name: string, ...args: unknown[]) =>
       strategy.run(fn(name), args).then(
@@ -159,9 +190,9 @@ describe('run', () => {
     }
     expect(await failed('returnsEarly')).toMatchObject({ message: expect.stringContaining('replica 2 has returned') as string });
     expect(await failed('shapes')).toMatchObject({
-      message: expect.stringContaining('allReduce sum of 2 numbers: every replica must') as string,
+      message: expect.stringContaining('is in a sum of 2 numbers: every replica must') as string,
     });
-    expect(await failed('twice')).toMatchObject({ message: expect.stringContaining('a second allReduce begins') as string });
+    expect(await failed('twice')).toMatchObject({ message: expect.stringContaining('a second allReduce or allGather begins') as string });
     expect(await failed('notAwaited')).toMatchObject({
       replica: 1,
       message: expect.stringContaining('returned before its allReduce was over') as string,
@@ -188,6 +219,12 @@ describe('run', () => {
 });
 
 describe('values of replicas', () => {
+  it('are made by a function of the replica', () => {
+    const made = strategy.distributeValuesFromFunction(({ replicaIdInSyncGroup: id, numReplicasInSync: of }) => id / of);
+    expect(made).toEqual(new PerReplica([0, 0.25, 0.5, 0.75]));
+    expect(() => strategy.distributeValuesFromFunction(1 as never)).toThrow('takes a function');
+  });
+
   it('are reduced, over an axis too, and gathered', () => {
     const ragged = new PerReplica([
       tf.tensor2d([[1, 2]]),

@@ -34,7 +34,7 @@ export {
 } from './errors.js';
 export { BackupAndRestore, type BackupOptions } from './backup.js';
 export { type Evaluation, SidecarEvaluator, type SidecarOptions } from './sidecar-evaluator.js';
-export { PerReplica, ReduceOp } from './replicas/per-replica.js';
+export { PerReplica, ReduceOp, type ValueContext } from './replicas/per-replica.js';
 export type { ReplicaContext, ReplicaFunction } from './replicas/replica-function.js';
 export type { BatchSource, DistributedDataset, InputContext } from './replicas/distributed-dataset.js';
 export type { RunStrategy } from './run-options.js';

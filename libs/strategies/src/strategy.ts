@@ -16,7 +16,16 @@ import {
   type InputContext,
   type LocalReplicas,
 } from './replicas/distributed-dataset.js';
-import { encode, hasPerReplica, inCommon, joined, PerReplica, type Encoded, type ReduceOp } from './replicas/per-replica.js';
+import {
+  encode,
+  hasPerReplica,
+  inCommon,
+  joined,
+  PerReplica,
+  type Encoded,
+  type ReduceOp,
+  type ValueContext,
+} from './replicas/per-replica.js';
 import { functionOf, type ReplicaFunction } from './replicas/replica-function.js';
 import type { RunStrategy } from './run-options.js';
 import type { StrategyOptions } from './strategy-options.js';
@@ -143,6 +152,15 @@ export abstract class Strategy {
   /** The values of the replicas of this process, in their order. tf.distribute calls it experimental_local_results. */
   localResults(value: unknown): readonly unknown[] {
     return value instanceof PerReplica ? value.values : [value];
+  }
+
+  /** A value that differs between replicas: what the function gives for each replica of this process. tf.distribute calls it experimental_distribute_values_from_function. */
+  distributeValuesFromFunction<T>(make: (context: ValueContext) => T): PerReplica<T> {
+    this.check();
+    if (typeof make !== 'function') throw new ArgumentError('distributeValuesFromFunction takes a function of the context of a replica');
+    const { from, to, replicas } = this.exchange.local;
+    const contextOf = (i: number): ValueContext => ({ replicaIdInSyncGroup: from + i, numReplicasInSync: replicas });
+    return new PerReplica(Array.from({ length: to - from }, (_, i) => make(contextOf(i))));
   }
 
   /** Cuts each batch of a dataset into parts for the replicas. In several processes all have the same dataset. */

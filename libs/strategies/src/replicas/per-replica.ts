@@ -6,6 +6,13 @@ export class PerReplica<T = unknown> {
   constructor(readonly values: readonly T[]) {}
 }
 
+/** Which replica a value is made for. tf.distribute.experimental.ValueContext. */
+export interface ValueContext {
+  /** From 0, over all processes. */
+  readonly replicaIdInSyncGroup: number;
+  readonly numReplicasInSync: number;
+}
+
 /** A tensor of one replica. */
 export interface ReplicaArray {
   readonly shape: number[];

@@ -34,6 +34,13 @@ export interface ReplicaContext {
    * @param values float32 tensors, Float32Array or numbers, and arrays and plain objects of these, of the same shapes in all replicas
    */
   allReduce<T>(op: ReduceOp, values: T): Promise<T>;
+  /**
+   * Joins values of all replicas along an axis, in the order of the replicas; they may differ in length along it. All replicas have to make the same calls. It takes two
+   * sums over the replicas, the second one as long as all values together. Tensors of the result are disposed when the function ends.
+   * @param values float32 tensors or Float32Array, and arrays and plain objects of these
+   * @param axis 0 by default; negative from the last one
+   */
+  allGather<T>(values: T, axis?: number): Promise<T>;
 }
 
 /** @throws FunctionError for a closure, ArgumentError for what names no module */

@@ -29,7 +29,7 @@ const decisionsAt = (replicas: number): number => replicas * FIELDS * 4;
 
 /** In words, as the error of people says it. */
 const pointInWords = (kind: number, length: number): string =>
-  kind === ENDED ? 'has returned' : `is in allReduce ${kind === SUM ? 'sum' : 'mean'} of ${length} numbers`;
+  kind === ENDED ? 'has returned' : `is in a ${kind === SUM ? 'sum' : 'mean'} of ${length} numbers`;
 const UNEQUAL = 'every replica must make the same calls, with values of the same shapes';
 
 /** Where the replicas of a process are at the same point: what it is, the length of its values, and a digest of their form. */
@@ -145,7 +145,7 @@ export class Meeting {
     if (kinds.includes(TOO_LARGE))
       return {
         kind: 'aborted',
-        reason: 'the values of an allReduce take more than 1024 MiB over all replicas: use fewer replicas, or several calls',
+        reason: 'the values of an allReduce or allGather take more than 1024 MiB over all replicas: use fewer replicas, or several calls',
       };
     for (let replica = 1; replica < this.replicas; replica++) {
       const differs = Array.from({ length: FIELDS }, (_, field) => field).some(

@@ -4,6 +4,7 @@ import { startBackend } from '@paceline/engine';
 import { replicaRows } from '@paceline/learning';
 import * as tfc from '@tensorflow/tfjs-core';
 import { decode, encode, isReduceOp, mapLeaves, type Encoded, type ReduceOp } from '../replicas/per-replica.js';
+import { gathered } from './all-gather.js';
 import type { ReplicaContext } from '../replicas/replica-function.js';
 import { ENDED, FAILED_POINT, MEAN, Meeting, SUM, type Outcome, type Point } from './meeting.js';
 import type { FromThread, ReplicaCall, Met, ToGroup, ToThread } from './protocol.js';
@@ -95,6 +96,8 @@ class Run {
   private readonly failures: Failed[] = [];
   private readonly waiting = new Map<number, Waiting>();
   private readonly returned = new Set<number>();
+  /** Replicas between the two sums of an allGather, too. */
+  private readonly gathering = new Set<number>();
   private readonly own: OwnReplicas;
   private running: number;
   private isAborted = false;
@@ -165,15 +168,35 @@ class Run {
         result.catch(() => undefined); // it is told as the failure of a replica, also where nobody waits for it any more
         return result;
       },
+      allGather: <T>(values: T, axis = 0): Promise<T> => {
+        const result = this.gathered(replica, values, axis, made);
+        result.catch(() => undefined);
+        return result;
+      },
     };
   }
 
   /** @throws Error for a call that cannot be made */
   private partsFor(replica: number, op: ReduceOp, values: unknown): Parts {
     if (!isReduceOp(op)) throw new TypeError(`allReduce takes 'sum' or 'mean', not ${String(op)}`);
-    if (this.waiting.has(replica))
-      throw new Error('a second allReduce begins while the first one is not over: await it, or give both values at once');
+    this.requireNext(replica);
     return partsOf(values);
+  }
+
+  private async gathered<T>(replica: number, values: T, axis: number, made: tfc.Tensor[]): Promise<T> {
+    this.requireNext(replica);
+    this.gathering.add(replica);
+    const sum = (parts: Float32Array, form: number): Promise<Float32Array> => this.combined(replica, 'sum', { values: parts, form });
+    try {
+      return await gathered(values, axis, { replica, replicas: this.own.replicas, sum, made: (tensor) => void made.push(tensor) });
+    } finally {
+      this.gathering.delete(replica);
+    }
+  }
+
+  private requireNext(replica: number): void {
+    if (this.waiting.has(replica) || this.gathering.has(replica))
+      throw new Error('a second allReduce or allGather begins while the first one is not over: await it, or give both values at once');
   }
 
   private combined(replica: number, op: ReduceOp, { values, form }: Parts): Promise<Float32Array> {
