@@ -137,7 +137,7 @@ export class AllReducePlan {
     return new Passing(this, 'up', vectors, result, this.packed());
   }
 
-  /** The second half: every member's own range of `vector` goes to all, as it is: what is updated there has no rounding that the next step would mend. */
+  /** The second half: every member's own range of `vector` goes to all, never packed: rounded parameters would stay rounded, as no later step mends that. */
   gather(vector: Float32Array): Operation {
     return new Passing(this, 'down', [], vector, undefined);
   }
@@ -294,7 +294,8 @@ class Passing implements Operation {
     if (values.byteOffset !== sum.byteOffset || values.buffer !== sum.buffer) sum.set(values);
     if (this.halves !== 'both') return;
     const bytes = this.packed?.sums.of(piece);
-    if (bytes) this.unpack(this.pack(sum, bytes, [OF_ALL, piece.index]), sum);
+    if (bytes && !this.packed!.packing.unpack(this.pack(sum, bytes, [OF_ALL, piece.index]), sum))
+      throw new Error('a packing cannot read what it has written');
     this.spread(piece);
   }
 

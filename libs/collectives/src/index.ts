@@ -19,7 +19,7 @@ export { ClusterError, MemberLostError } from './errors.js';
 export { groupId, LEAST_SECRET_CHARACTERS } from './proof.js';
 export { nodesOf, type Range, rangeOf, replicasOf } from './parts.js';
 export { AllReducePlan } from './all-reduce.js';
-export { type Packing } from './packing.js';
+export { packedBytes, type Packing } from './packing.js';
 export { type Add } from './sums.js';
 export { keepsOrder, type Topology, TOPOLOGIES } from './routes.js';
 export { type Choice, choose, probe, type Timing } from './probe.js';

@@ -1,12 +1,12 @@
 /**
  * Sums in fewer bytes, over any route. Each member packs what it sends towards the owner, and whoever gets it unpacks it before it adds. The owner packs the sum once. All
  * members unpack these same bytes, the owner too, so all have the same sum; who passes them on sends them as they came. The way to the owner packs a sum once for each hop: once
- * with direct routes, up to n − 1 times in a ring of n.
+ * with direct routes, twice over hosts, ⌈log₂ n⌉ times in a tree and n − 1 times in a ring.
  *
  *     sum of a member    pack -> frame -> unpack -> + ... -> the owner's sum
  *     the owner's sum    pack -> unpack, and frame -> unpack at all others
  */
-import type { Piece } from './parts.js';
+import { piecesOf, type Piece } from './parts.js';
 
 /** How the elements of a piece travel. Vectors are memory that the plan has allocated, or those that it was given. */
 export interface Packing {
@@ -16,7 +16,7 @@ export interface Packing {
   readonly length: number;
   /** Bytes of so many elements. */
   bytes(elements: number): number;
-  /** @param key what no other piece of this plan has; random numbers follow from it */
+  /** @param key numbers that no other piece of this plan has; random numbers follow from them */
   pack(from: Float32Array, into: Uint8Array, key: readonly number[]): void;
   /** @returns false when the bytes are none that `pack` writes */
   unpack(from: Uint8Array, into: Float32Array): boolean;
@@ -41,3 +41,10 @@ export class PackedPieces {
     return this.memory.get(index);
   }
 }
+
+/** Bytes of a vector as it travels once. */
+export const packedBytes = (length: number, owners: number, packing: Packing | undefined): number =>
+  piecesOf(length, owners, undefined, packing?.length).reduce(
+    (sum, piece) => sum + (packing && piece.offset < packing.length ? packing.bytes(piece.length) : piece.length * 4),
+    0,
+  );

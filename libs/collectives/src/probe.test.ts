@@ -27,6 +27,12 @@ it('gives bits that depend on the members up for a tenth of the time and more al
   expect(choose(times(1.75), 1 << 20, hosts, 3)).toMatchObject({ topology: 'ring', keepsOrder: false });
 });
 
+it('leaves the ring out for packed sums, and then no way for its bits', () => {
+  const times = (tree: number) => timings({ direct: [1, 2], tree: [1, tree], ring: [0.1, 0.1] });
+  expect(choose(times(1.95), 1 << 20, hosts, 3, true)).toMatchObject({ topology: 'tree', keepsOrder: false });
+  expect(choose(times(2.05), 1 << 20, hosts, 3, true)).toMatchObject({ topology: 'direct', keepsOrder: false });
+});
+
 it('tries what may pay off for members on these hosts', () => {
   expect(candidates(['a', 'b'])).toEqual(['direct', 'tree']);
   expect(candidates(['a', 'a', 'a'])).toEqual(['direct', 'tree', 'ring']);

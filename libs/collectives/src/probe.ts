@@ -66,11 +66,14 @@ export async function probe(group: Group, self: number, hosts: readonly string[]
   return timings.map((timing, i) => ({ ...timing, durationMs: Math.max(...all.map((times) => times[i]!)) }));
 }
 
-/** @param bytes of the vector */
-export function choose(timings: readonly Timing[], bytes: number, hosts: readonly string[], replicas: number): Choice {
-  const topologies = [...new Set(timings.map(({ topology }) => topology))];
+/**
+ * @param bytes of the vector as it travels
+ * @param isPacked sums are rounded on each hop: no way keeps bits then, and a ring rounds too often
+ */
+export function choose(timings: readonly Timing[], bytes: number, hosts: readonly string[], replicas: number, isPacked = false): Choice {
+  const topologies = [...new Set(timings.map(({ topology }) => topology))].filter((topology) => !(isPacked && topology === 'ring'));
   const estimates = topologies.map((topology) => ({ topology, durationMs: estimate(timings, topology, bytes) }));
-  const keeping = new Set(topologies.filter((topology) => keepsOrder(topology, hosts, replicas)));
+  const keeping = new Set(isPacked ? [] : topologies.filter((topology) => keepsOrder(topology, hosts, replicas)));
   const cost = ({ topology, durationMs }: (typeof estimates)[number]): number => (keeping.has(topology) ? LEAST_GAIN : 1) * durationMs;
   const [best] = [...estimates].sort((a, b) => cost(a) - cost(b)) as [(typeof estimates)[number]];
   return { topology: best.topology, keepsOrder: keeping.has(best.topology), estimates };

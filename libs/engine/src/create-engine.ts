@@ -4,7 +4,7 @@ import { BACKENDS, type BackendName } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type StartedBackend } from './backends/start-backend.js';
 import { startThreadEngine } from './backends/webgpu/thread-engine.js';
-import { type RecordedStep, StepRecorder } from './backends/wasm/recorded-step.js';
+import { type RecordedStep, StepRecorder, valuesKept } from './backends/wasm/recorded-step.js';
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import type { Batch, Engine, EngineDevice, EngineOptions, StepRequest, Sums } from './engine.js';
 import { traceKept, type Kept } from './leaks/leak-trace.js';
@@ -41,7 +41,7 @@ class TfjsEngine implements Engine {
   readonly metricNames: readonly string[];
   private readonly housekeeping = new Housekeeping();
   private readonly variables: VariableStore;
-  /** Where steps may be replayed. */
+  /** Undefined where no step of this engine is replayed. */
   private readonly replays: Replays | undefined;
   private isTracing = false;
 
@@ -125,7 +125,7 @@ class TfjsEngine implements Engine {
 
   memory(): { tensors: number; buffers: number; bytes: number } {
     const { numTensors, numBytes } = tf.memory();
-    return { tensors: numTensors, buffers: tf.backend().numDataIds() - (this.replays?.values ?? 0), bytes: numBytes };
+    return { tensors: numTensors, buffers: tf.backend().numDataIds() - valuesKept(tf.backend()), bytes: numBytes };
   }
 
   dispose(): void {
@@ -137,8 +137,9 @@ class TfjsEngine implements Engine {
   /** Gradients of one micro-batch, copied or added into `out` from where tf.js left them. */
   private microBatch(batch: Batch, out: readonly Float32Array[], isFirst: boolean, onComputed: StepRequest['onComputed']): Float64Array {
     const replay = this.isTracing ? undefined : this.replays?.of(batch.count)?.begin();
-    const { sums, gradients } = replay?.isDue === true ? this.recorded(batch, replay) : this.computed(batch);
-    if (replay?.isUnproven === true) this.prove(batch, replay, sums, gradients);
+    const proof = replay?.isToProve === true ? this.withOutputs(batch) : batch;
+    const { sums, gradients } = replay?.isDue === true ? this.recorded(batch, replay) : this.computed(proof);
+    if (replay?.isToProve === true) this.prove(proof, replay, sums, gradients);
     onComputed?.();
     sums[0]! += this.regularisation(batch.count);
     this.taken(gradients, sums, out, isFirst);
@@ -151,7 +152,7 @@ class TfjsEngine implements Engine {
     const lossOf: Parameters<TrainingModel['gradients']>[2] = (outputs, scoring, logits, mask) => {
       batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
       if (mask) recorder?.giveUp('an output has a mask');
-      const note = (_: tf.TensorInfo, gradient: tf.TensorInfo): void => recorder?.noteLoss(outputs, logits, gradient);
+      const note = (gradient: tf.TensorInfo): void => recorder?.noteLoss(outputs, logits, gradient);
       const masked = withMask(scoring, backend.memory, mask);
       return differentiableLoss(masked, model.ends.metrics, backend.memory, outputs, sums, logits, recorder && note);
     };
@@ -174,17 +175,33 @@ class TfjsEngine implements Engine {
   /** The next step after a recording is computed both ways: a recording whose bits differ is never used. */
   private prove(batch: Batch, replay: Replay, sums: Float64Array, gradients: Computed['gradients']): void {
     const { memory } = this.backend;
-    const again = this.replay(replay.step!, batch);
+    const step = replay.step!;
     const bits = (values: Float32Array | Float64Array): Buffer => Buffer.from(values.buffer, values.byteOffset, values.byteLength);
-    const isSame = (name: string): boolean =>
-      bits(memory.values(gradients[name]!)).equals(bits(memory.values(replay.step!.gradients[name]!)));
+    const isSame = (name: string): boolean => bits(memory.values(gradients[name]!)).equals(bits(memory.values(step.gradients[name]!)));
+    const lengths = this.outputLengths(batch.count);
+    const outputs = lengths.map((length) => new Float32Array(length)); // those of the caller stay as they were computed
+    step.spoil();
+    const again = this.replay(step, { ...batch, outputs });
     const isProven =
-      again !== undefined && replay.step!.hasItsConstants && bits(again).equals(bits(sums)) && Object.keys(gradients).every(isSame);
+      again !== undefined &&
+      step.constantsAreUnchanged &&
+      bits(again).equals(bits(sums)) &&
+      Object.keys(gradients).every(isSame) &&
+      batch.outputs!.every((values, i) => bits(values.subarray(0, lengths[i])).equals(bits(outputs[i]!)));
     if (isProven) replay.isProven = true;
     else this.replays!.end();
   }
 
-  /** The step by its recording; undefined where there is none that holds. */
+  private outputLengths(count: number): number[] {
+    return this.model.ends.outputs.map(({ width, positions }) => count * width * positions);
+  }
+
+  /** The same batch, whose outputs are compared also where nobody has asked for them. */
+  private withOutputs(batch: Batch): Batch {
+    return { ...batch, outputs: batch.outputs ?? this.outputLengths(batch.count).map((length) => new Float32Array(length)) };
+  }
+
+  /** Replays the step. Undefined where there is no proven recording, or the replay has failed. */
   private replayed(
     batch: Batch,
     out: readonly Float32Array[],

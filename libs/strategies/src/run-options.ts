@@ -108,7 +108,7 @@ const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
         ? undefined
         : 'each worker of a run keeps the state of the optimizer for its shard alone: leave optimizerSharding out, or set it to sharded',
   },
-  // What goes back are parameters there, in codec.parameters: rounding them is another thing than rounding a sum.
+  // What comes back in a run are parameters. Rounding these is another thing than rounding a sum, so codec.parameters is left out.
   codec: { kind: 'carried', to: 'codec', value: (kind) => (kind === 'none' ? undefined : { kind }) },
 };
 

@@ -149,7 +149,7 @@ export function scoreWithGradient(
 /**
  * The loss of an output as a differentiable scalar on the tape, for d(sum of losses)/d(variables). Its scores are added to `sums` in the forward pass.
  * @param logits see LogitsBefore: the gradient goes there
- * @param noted hears what was scored, and where its gradient lies
+ * @param noted hears where the gradient lies
  */
 export function differentiableLoss(
   scoring: Scoring,
@@ -158,14 +158,14 @@ export function differentiableLoss(
   outputs: tf.Tensor,
   sums: Float64Array,
   logits?: tf.Tensor,
-  noted?: (scored: tf.TensorInfo, gradient: tf.TensorInfo) => void,
+  noted?: (gradient: tf.TensorInfo) => void,
 ): tf.Scalar {
   const op = tf.customGrad((x, save) => {
     const scored = x as tf.Tensor;
     const gradient = new Float32Array(scored.size);
     score(scoring, metrics, memory.values(outputs), sums, gradient, logits && memory.values(scored));
     const slope = tf.tensor(gradient, scored.shape);
-    noted?.(scored, slope);
+    noted?.(slope);
     (save as tf.GradSaveFunc)([slope]);
     // The factor is 1: nothing but losses and the regularisation are added up to the value, which nobody reads.
     return { value: tf.scalar(0), gradFunc: (_, saved) => saved[0]!.clone() };

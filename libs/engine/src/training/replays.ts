@@ -15,7 +15,7 @@ import type { RecordedStep } from '../backends/wasm/recorded-step.js';
 /** Values of a step that are kept. With more of them the arithmetic takes much longer than the calls. */
 export const MOST_KEPT_BYTES = 32 * 2 ** 20;
 const COMPUTED_STEPS = 2;
-/** The size of a batch, and of the last one of an epoch. */
+/** The first two that come: the size of a batch, and of the last one of an epoch. */
 const MOST_SIZES = 2;
 
 /** The steps of one size. */
@@ -23,7 +23,7 @@ export class Replay {
   step: RecordedStep | undefined;
   isProven = false;
   private steps = 0;
-  private isRecorded = false;
+  private recordedAt = 0;
 
   /** Counts a step that begins. */
   begin(): this {
@@ -33,19 +33,16 @@ export class Replay {
 
   /** This one is to be recorded. */
   get isDue(): boolean {
-    return !this.isRecorded && this.steps > COMPUTED_STEPS;
+    return this.recordedAt === 0 && this.steps > COMPUTED_STEPS;
   }
 
-  /** There is a recording that was made in a step before. */
-  get isUnproven(): boolean {
+  /** This one is to be computed and replayed. */
+  get isToProve(): boolean {
     return this.step !== undefined && !this.isProven && this.steps > this.recordedAt;
   }
 
-  private recordedAt = 0;
-
   /** @param step undefined where the step cannot be replayed */
   take(step: RecordedStep | undefined): void {
-    this.isRecorded = true;
     this.recordedAt = this.steps;
     this.step = step;
   }
@@ -63,11 +60,6 @@ export class Replays {
     const replay = new Replay();
     this.sizes.set(count, replay);
     return replay;
-  }
-
-  /** Values that recordings keep. */
-  get values(): number {
-    return [...this.sizes.values()].reduce((sum, { step }) => sum + (step?.values ?? 0), 0);
   }
 
   /** No step is replayed any more. */

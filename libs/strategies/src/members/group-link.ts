@@ -5,6 +5,7 @@ import {
   AllReducePlan,
   choose,
   keepsOrder,
+  packedBytes,
   rangeOf,
   type MemberAddress,
   type Range,
@@ -198,7 +199,7 @@ export class GroupThread {
   place(pool: Breakable, model: number, { totalLength: length, trainableLength }: Lengths, slots: number): Placement {
     const { members, self, share, hosts, isSharded } = this.options;
     const packing = packedSums(this.options.codec, 0, trainableLength);
-    const sumBytes = packing ? packing.bytes(trainableLength) + (length - trainableLength) * 4 : length * 4;
+    const sumBytes = packedBytes(length, members.length, packing);
     const { topology, keepsOrder: keeps, estimates } = this.choose(pool, sumBytes);
     const plan = { members: members.length, self, replicas: share.replicas, length, topology, hosts, isSharded };
     const options = Object.assign({}, plan, packing && { packing });
@@ -223,7 +224,7 @@ export class GroupThread {
     if (communication !== 'auto')
       return { topology: communication, keepsOrder: keepsOrder(communication, hosts, share.replicas), estimates: [] };
     if (this.timings.length === 0) this.ask(pool, { kind: 'timings' });
-    return choose(this.timings, bytes, hosts, share.replicas);
+    return choose(this.timings, bytes, hosts, share.replicas, this.options.codec !== 'none');
   }
 
   /** What replicas of other processes failed with in the last step. */

@@ -52,9 +52,9 @@ it('int8 rounds under the key of the piece, and not the same way in each', () =>
   expect(new Set(keys.map(packed)).size).toBe(keys.length);
 });
 
-it('none packs nothing; without an arena a packing counts alone', () => {
+it('none packs nothing; without an arena only bytes may be asked', () => {
   expect(packedSums('none', 1, 10)).toBeUndefined();
   const counting = packedSums('int8', 1, 10)!;
   expect(counting.bytes(512)).toBe(516);
-  expect(() => counting.pack(new Float32Array(1), new Uint8Array(8), [1, 0, 0, 0])).toThrow('without an arena');
+  expect(() => counting.pack(new Float32Array(1), new Uint8Array(8), [1, 0, 0, 0])).toThrow('without an arena packs nothing');
 });

@@ -7,16 +7,16 @@ import { Arena } from '@paceline/kernels';
 export const SUM_CODECS = ['fp16', 'bf16', 'int8'] as const;
 export type SumCodec = (typeof SUM_CODECS)[number];
 
-/** Members times nodes of each stay far below. */
+/** A member has far fewer nodes than this. The sum of all has −1 in place of the node: the last place of the member before. */
 const PLACES = 1 << 16;
 
-/** @param length elements that are packed: the trainable ones. @param arena where pieces lie; without it the packing counts alone */
+/** @param length elements that are packed: the trainable ones. @param arena where pieces lie; without it only `bytes` may be asked */
 export function packedSums(kind: SumCodec | 'none', seed: number, length: number, arena?: Arena): Packing | undefined {
   if (kind === 'none') return undefined;
   const codec = codecOf({ kind, errorFeedback: false })!;
   const memory = (): Arena => {
     if (arena) return arena;
-    throw new Error('a packing without an arena counts alone');
+    throw new Error('a packing without an arena packs nothing');
   };
   return {
     number: codec.number,

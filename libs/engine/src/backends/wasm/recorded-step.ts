@@ -1,14 +1,15 @@
 /**
- * A step as the list of kernels that it has called. tf.js finds out anew in each step which kernels to call: it builds the tape, wraps values in tensors, and walks
- * back. For small models that takes as long as the arithmetic, and V8 compiles it for thousands of steps. A step whose calls depend on nothing but
- * the shapes is recorded once. Later steps call the same kernels with the same values at the same addresses.
+ * A step as the list of kernels that it has called. tf.js finds out anew in each step which kernels to call: it builds the tape, wraps values in tensors, and
+ * walks back. For small models that takes as long as the arithmetic, and V8 compiles it for thousands of steps. A step whose calls depend on nothing
+ * but the shapes is recorded once. Later steps call the same kernels with the same values at the same addresses.
  *
  *     record   the step runs as always; each kernel call is noted, and all values that it makes are kept
  *     replay   inputs are written where they lay, kernels are called in order, and a loss is computed where it was
  *
- * What a kernel makes is handed to it again instead of new memory, with its number registered anew: XNNPACK keeps packed copies of operands by that number. A kernel that asks for something else than before (one whose way depends on the data) ends the replay with a
- * ReplayError: the step is computed as always then. A recording is given up at once where a step draws random numbers, reads values between kernels, or writes
- * over numbers that came from JavaScript. Kernels see no difference, so the bits are the same.
+ * A kernel gets the memory that it had instead of new memory. The number of that memory is registered anew, because XNNPACK keeps packed copies of operands by that
+ * number. A kernel that asks for other memory than before (its memory depends on the data) ends the replay with a ReplayError; the step is
+ * computed then. A recording is given up where a step draws random numbers, reads values between kernels, or writes over numbers that came from
+ * JavaScript. Whether a kernel writes over an input must not depend on the data: that is looked at when a step is recorded and proven.
  */
 import * as tf from '@tensorflow/tfjs-core';
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
@@ -36,13 +37,18 @@ interface Constant {
   readonly bytes: Uint8Array;
 }
 
+/** Four of them are no number. */
+const SPOILT = 0xff;
+
 /** The kernels have not asked for what they asked for when they were recorded. */
 export class ReplayError extends Error {
   override readonly name = 'ReplayError';
 }
 
-/** They give an input back as it is: values that are handed on have their address already. */
+/** These kernels return their input. A replay need not call them: the address is the same. */
 const HANDED_ON: readonly string[] = [tf.Identity, tf.Reshape];
+
+const NUMBERS: readonly tf.DataType[] = ['float32', 'int32', 'bool'];
 
 export interface RecordingOptions {
   /** A step that makes more values is not kept: its kernels take so long that the calls do not matter. */
@@ -61,13 +67,8 @@ export class RecordedStep {
   ) {}
 
   /** Whether the numbers that came from JavaScript are what they were: a kernel that writes over them would go on from there. */
-  get hasItsConstants(): boolean {
-    return this.constants.every((constant) => this.hooks.isAsIt(constant));
-  }
-
-  /** Values that are kept. */
-  get values(): number {
-    return this.kept.length;
+  get constantsAreUnchanged(): boolean {
+    return this.constants.every((constant) => this.hooks.isUnchanged(constant));
   }
 
   /**
@@ -98,6 +99,11 @@ export class RecordedStep {
       hooks.replaying = false;
       hooks.made = [];
     }
+  }
+
+  /** Overwrites what kernels have made: a replay that leaves something as it is does not give its old values then. */
+  spoil(): void {
+    for (const call of this.calls) if ('kernel' in call) for (const made of call.made) this.hooks.bytesOf(made).fill(SPOILT);
   }
 
   /** Gives all values back. */
@@ -154,7 +160,7 @@ export class StepRecorder {
       recorder.constants.filter(({ info }) => !recorder.isWritten(info)),
     );
     if (why !== undefined) return { result: ended.result, step: undefined };
-    if (step.hasItsConstants) return { result: ended.result, step };
+    if (step.constantsAreUnchanged) return { result: ended.result, step };
     step.dispose();
     return { result: ended.result, step: undefined };
   }
@@ -184,9 +190,10 @@ export class StepRecorder {
 
   /** Values were made: in a kernel, or from numbers of JavaScript, which are the same in each step. */
   made(info: tf.TensorInfo): void {
+    if (!NUMBERS.includes(info.dtype)) return this.giveUp('it makes values that are no numbers');
     this.keptBytes += tf.util.sizeFromShape(info.shape) * tf.util.bytesPerElement(info.dtype);
     if (this.keptBytes > this.mostBytes) return this.giveUp('it makes too many values');
-    this.hooks.backend.incRef(info.dataId);
+    this.hooks.keep(info.dataId);
     this.kept.push(info.dataId);
     if (this.current) this.current.push(infoOf(info));
     else this.constants.push({ info: infoOf(info), bytes: this.hooks.bytesOf(info).slice() });
@@ -211,16 +218,17 @@ export class StepRecorder {
     }
     const made: tf.TensorInfo[] = (this.current = []);
     try {
-      return kernel(given);
-    } finally {
-      this.current = undefined;
+      const result = kernel(given);
       if (!HANDED_ON.includes(name) || made.length > 0)
         this.calls.push({ kernel, inputs: infosOf(given.inputs), attrs: given.attrs, made });
+      return result;
+    } finally {
+      this.current = undefined;
     }
   }
 }
 
-/** Tensors are let go: their places stay. */
+/** Without the tensor, which is disposed of: a recording needs its address alone. */
 const infoOf = ({ dataId, shape, dtype }: tf.TensorInfo): tf.TensorInfo => ({ dataId, shape: [...shape], dtype });
 const infosOf = (inputs: tf.NamedTensorInfoMap): tf.NamedTensorInfoMap => {
   if (Array.isArray(inputs)) return inputs.map(infoOf) as unknown as tf.NamedTensorInfoMap;
@@ -231,6 +239,9 @@ const infosOf = (inputs: tf.NamedTensorInfoMap): tf.NamedTensorInfoMap => {
     ]),
   ) as tf.NamedTensorInfoMap;
 };
+
+const inWords = ({ dtype, shape }: Pick<tf.TensorInfo, 'dtype'> & { readonly shape: readonly number[] }): string =>
+  `${dtype} [${shape.join(', ')}]`;
 
 /** What of tf.js' engine is used and not in its type. */
 interface Internals {
@@ -244,6 +255,8 @@ class Hooks {
   /** What the present kernel makes. */
   made: readonly tf.TensorInfo[] = [];
   next = 0;
+  /** Values that all recordings keep. */
+  kept = 0;
   private isWriting = false;
 
   constructor(readonly backend: BackendWasm) {
@@ -251,7 +264,7 @@ class Hooks {
     const [makeOutput, write, move] = [at.makeOutput.bind(at), at.write.bind(at), at.move.bind(at)];
     const [disposeData, incRef, readSync] = [at.disposeData.bind(at), at.incRef.bind(at), at.readSync.bind(at)];
     at.makeOutput = (shape, dtype, memoryOffset, values) => {
-      if (this.replaying) return this.again(shape, dtype, memoryOffset, values);
+      if (this.replaying) return this.handOutAgain(shape, dtype, memoryOffset, values);
       if (memoryOffset !== undefined && memoryOffset !== null) this.recorder?.giveUp('a kernel has memory of its own');
       return makeOutput(shape, dtype, memoryOffset, values);
     };
@@ -281,16 +294,22 @@ class Hooks {
     };
   }
 
+  keep(dataId: tf.DataId): void {
+    this.backend.incRef(dataId);
+    this.kept++;
+  }
+
   release(kept: readonly tf.DataId[]): void {
+    this.kept -= kept.length;
     const engine = tf.engine() as unknown as Internals;
     for (const dataId of kept) if (this.backend.disposeData(dataId)) engine.removeDataId(dataId, this.backend);
   }
 
   /** The values that the kernel made when it was recorded. */
-  private again(shape: readonly number[], dtype: tf.DataType, memoryOffset: number | undefined, values: unknown): tf.TensorInfo {
+  private handOutAgain(shape: readonly number[], dtype: tf.DataType, memoryOffset: number | undefined, values: unknown): tf.TensorInfo {
     const made = this.made[this.next++];
     if (!made || made.dtype !== dtype || memoryOffset != null || !tf.util.arraysEqual(made.shape, shape as number[]))
-      throw new ReplayError(`a kernel makes ${dtype} of ${shape.join(' × ')}, and did not when it was recorded`);
+      throw new ReplayError(`a kernel asks for ${inWords({ dtype, shape })}, where it asked for ${made ? inWords(made) : 'nothing more'}`);
     this.renew(made);
     if (values != null) (this.backend.typedArrayFromHeap(made) as Float32Array).set(values as Float32Array);
     return { dataId: made.dataId, shape: [...shape], dtype }; // kernels write another shape to it
@@ -309,12 +328,15 @@ class Hooks {
     return new Uint8Array(buffer, byteOffset, byteLength);
   }
 
-  isAsIt({ info, bytes }: Constant): boolean {
+  isUnchanged({ info, bytes }: Constant): boolean {
     return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).equals(this.bytesOf(info));
   }
 }
 
-const hooks = new WeakMap<BackendWasm, Hooks>();
+/** Values in a backend that are there for recordings alone, of all engines that it serves. */
+export const valuesKept = (backend: object): number => hooks.get(backend)?.kept ?? 0;
+
+const hooks = new WeakMap<object, Hooks>();
 function hooksOf(backend: BackendWasm): Hooks {
   let found = hooks.get(backend);
   if (!found) hooks.set(backend, (found = new Hooks(backend)));
