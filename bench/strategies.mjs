@@ -7,11 +7,16 @@
  * not to the figure: examples of the rounds after those / time from their beginning to the last commit, as the coordinator dated them. Figures are the medians
  * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
  * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux).
+ *
+ * With `--peer-python PYTHON --peer-folder FOLDER` the peer scripts run in turn with them in each repetition, as many steps with the same batch per worker: PyTorch's
+ * DistributedDataParallel (torch_ddp.py) and TensorFlow's MultiWorkerMirroredStrategy (tf_mwms.py). With `--check` it exits with 1 when multi-worker-mirrored is slower than
+ * PyTorch with the MLP, or than TensorFlow with the CNN.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { Stack } from '@paceline/testkit';
 import { median } from './median.mjs';
+import { peerFigure } from './peers.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -22,6 +27,10 @@ const { values: flags } = parseArgs({
     batch: { type: 'string', default: '128' },
     rounds: { type: 'string', default: '1200' },
     repetitions: { type: 'string', default: '3' },
+    check: { type: 'boolean', default: false },
+    'peer-python': { type: 'string' },
+    'peer-folder': { type: 'string' },
+    peers: { type: 'string', default: 'torch_ddp,tf_mwms' },
   },
 });
 const [workers, servers, batch] = [Number(flags.workers), Number(flags.servers), Number(flags.batch)];
@@ -41,6 +50,17 @@ const ROWS = [
   { strategy: { kind: 'hybrid', servers, threads: workers }, workers: 1, threads: workers },
   { strategy: { kind: 'mirrored', threads: workers }, workers: 1, threads: workers },
 ];
+
+/** The names of the peers in the table. */
+const PEERS = /** @type {Readonly<Record<string, string>>} */ ({
+  torch_ddp: 'pytorch DistributedDataParallel gloo',
+  tf_mwms: 'tensorflow MultiWorkerMirroredStrategy',
+});
+const python = flags['peer-python'];
+const peers = python === undefined ? [] : flags.peers.split(',');
+for (const script of peers) if (!PEERS[script]) throw new Error(`--peers takes ${Object.keys(PEERS).join(', ')}, not "${script}"`);
+/** Whom all-reduce is held against. */
+const BESIDE = model === 'mlp' ? 'torch_ddp' : 'tf_mwms';
 
 /**
  * Processor time of all workers and servers.
@@ -97,23 +117,42 @@ async function trained(stack, row, seed) {
 const stack = await Stack.start({ servers, workers });
 /** @type {{ speed: number, cpu: number }[][]} */
 const figures = ROWS.map(() => []);
+/** @type {Map<string, number[]>} */
+const ofPeers = new Map(peers.map((script) => [script, []]));
 try {
-  for (let repetition = 0; repetition < Number(flags.repetitions); repetition++)
+  for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
     for (const [i, row] of ROWS.entries()) figures[i]?.push(await trained(stack, row, repetition));
+    for (const [script, speeds] of ofPeers) {
+      const given = { python: python ?? '', folder: flags['peer-folder'] };
+      speeds.push(await peerFigure(given, script, [model, workers, flags.rounds, batch], 'examples/s'));
+    }
+  }
 } finally {
   await stack.stop();
 }
-const rows = ROWS.map(({ strategy: { kind }, ...size }, i) => {
-  const speeds = (figures[i] ?? []).map(({ speed }) => speed);
+/** @param {number[]} speeds */
+const speedOf = (speeds) => ({
+  examplesPerSecond: Math.round(median(speeds)),
+  lowest: Math.round(Math.min(...speeds)),
+  highest: Math.round(Math.max(...speeds)),
+});
+const beside = ofPeers.get(BESIDE);
+const own = ROWS.map(({ strategy: { kind }, ...size }, i) => {
+  const speed = speedOf((figures[i] ?? []).map((figure) => figure.speed));
+  const cpu = Math.round(median((figures[i] ?? []).map((figure) => figure.cpu)));
+  const times = beside && Number((speed.examplesPerSecond / median(beside)).toFixed(2));
+  const isHeld = kind === 'multi-worker-mirrored' && times !== undefined;
   return {
     strategy: kind,
     model,
     ...size,
-    examplesPerSecond: Math.round(median(speeds)),
-    lowest: Math.round(Math.min(...speeds)),
-    highest: Math.round(Math.max(...speeds)),
-    cpuMs: Math.round(median((figures[i] ?? []).map(({ cpu }) => cpu))),
+    ...speed,
+    cpuMs: cpu,
+    ...(times !== undefined && { [model === 'mlp' ? 'timesPytorch' : 'timesTensorflow']: times }),
+    ...(isHeld && { holds: times >= 1 }),
   };
 });
+const rows = [...own, ...[...ofPeers].map(([script, speeds]) => ({ strategy: PEERS[script], model, workers, ...speedOf(speeds) }))];
+if (flags.check && own.some((row) => row.holds === false)) process.exitCode = 1;
 if (flags.json) console.log(JSON.stringify({ bench: 'strategies', rows }));
 else console.table(rows);

@@ -99,6 +99,7 @@ test.runIf(IS_SOAK)(
 );
 
 test('what only one strategy is there for is picked at once, with the reason', async () => {
+  await stack.haveWorkers(2);
   for (const server of [...stack.servers]) await stack.end(server, 'SIGTERM');
   await stack.until('no server in the api', 30_000, async () => (await stack.client.servers()).every(({ status }) => status === 'LOST'));
   const { id } = await stack.client.createRun({ ...auto, length: { rounds: 1_000 } });

@@ -1,6 +1,6 @@
 /**
  * Loaded before the program of a worker (`--import`): in its compute thread the layer called `leaky` keeps a tensor of every call, as a layer
- * with a forgotten `tf.keep` would. What it computes stays as it is.
+ * with a forgotten `tf.keep` would. What it computes stays as it is. It reads its values too: a layer that does so is computed in each step, and not replayed.
  */
 import { isMainThread, workerData } from 'node:worker_threads';
 
@@ -9,7 +9,7 @@ if (!isMainThread && workerData?.leakLimits) {
   const { apply } = layers.Layer.prototype;
   layers.Layer.prototype.apply = function (...args) {
     const output = apply.apply(this, args);
-    if (this.name === 'leaky' && output instanceof tf.Tensor) tf.keep(tf.square(output));
+    if (this.name === 'leaky' && output instanceof tf.Tensor) tf.keep(tf.square(output)).dataSync();
     return output;
   };
 }

@@ -8,7 +8,7 @@
  */
 import { createEngine, type Batch, type Engine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
-import { createLayout, replicaRows, shardChunks, split, type Layout } from '@paceline/learning';
+import { createLayout, replicaRows, split, type Layout } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
 import {
   BEGINS,
@@ -130,8 +130,9 @@ export class ReplicaSession {
     const { layout } = this;
     const frozen = new Set(paths);
     const kept = layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path));
-    const { updaters, memory } = this.open;
-    const own = this.index < updaters ? shardChunks(layout, updaters, this.index).map((index) => layout.chunks[index]!) : [];
+    const { memory } = this.open;
+    // Even shares, whatever the chunks: sums and updates go element by element.
+    const own = layout.chunks.flatMap((chunk) => this.ownPartOf(chunk, { offset: 0, length: layout.totalLength }));
     this.chunks = own;
     const rangesOf = (chunk: Chunk) => {
       const isState = chunk.section === 'state';
@@ -183,7 +184,7 @@ export class ReplicaSession {
     this.loaded = -1;
   }
 
-  /** Where each process updates a part: threads share that of this one evenly. */
+  /** This thread's share of a range, in a chunk: the threads that update have even shares. */
   private ownPartOf(chunk: Chunk, { offset, length }: Range): Chunk[] {
     const { updaters } = this.open;
     const [first, end] = [0, 1].map((i) => offset + Math.floor(((this.index + i) * length) / updaters)) as [number, number];
