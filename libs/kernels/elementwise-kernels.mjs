@@ -51,6 +51,7 @@ class Writer {
       }
       case Kind.CallExpression: {
         const [name, inputs] = [node.expression.text, node.arguments.map((one) => this.write(one)).join(', ')];
+        if (name === 'normal') return isVector ? `normalLanes(${inputs})` : `normal(${inputs})`;
         return isVector ? `f32x4.${name}(${inputs})` : `${SCALAR_NAMES[name] ?? name}<f32>(${inputs})`;
       }
       case Kind.ConditionalExpression: {
@@ -93,8 +94,21 @@ ${advance(4)}
 }`;
 }
 
+/** 0 for numbers below 2^-126, by their bits: comparing them as numbers may be slow already. */
+const NORMAL = `
+@inline
+function normalLanes(x: v128): v128 {
+  return v128.andnot(x, i32x4.lt_s(v128.and(x, i32x4.splat(0x7fffffff)), i32x4.splat(0x00800000)));
+}
+@inline
+function normal(x: f32): f32 {
+  return (reinterpret<u32>(x) & 0x7fffffff) < 0x00800000 ? <f32>0 : x;
+}
+`;
+
 /** The source of assembly/elementwise.ts, which exists only while the module is compiled. */
 export const elementwiseKernels = () =>
+  NORMAL +
   Object.entries(FORMULAS)
     .map(([name, formula]) => kernel(name, formula))
     .join('\n');

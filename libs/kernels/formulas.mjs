@@ -4,6 +4,9 @@
  *
  * Parameters are float32. Betas and rho come as float64, so that 1 − beta is rounded to float32 once, as Keras does (from float32 betas 1 − 0.999
  * would be 5e-5 off). Bodies that are short are unrolled to 64 bytes, one cache line.
+ *
+ * `normal` gives 0 for what is below 2^-126: a slot whose gradient stays 0 shrinks to such numbers and never becomes 0 by itself, because 0.9 of
+ * the smallest number is rounded up to it. Processors take a hundred times as long for an operation on them. TensorFlow's kernels flush them too.
  */
 
 /** @typedef {{ arrays: string[], parameters?: string[], derived?: Record<string, string>, unrolled?: number, each: string }} Formula */
@@ -15,9 +18,9 @@ const RHO = { kept: '<f32>rho', rest: '<f32>(1.0 - rho)' };
 const MOMENTS = `
   const g = grad * gradScale;
   const m0 = m;
-  const m1 = m0 + (g - m0) * rest1;
+  const m1 = normal(m0 + (g - m0) * rest1);
   const v0 = v;
-  const v1 = v0 + (g * g - v0) * rest2;`;
+  const v1 = normal(v0 + (g * g - v0) * rest2);`;
 const KEPT_MOMENTS = `${MOMENTS}
   m = m1;
   v = v1;`;
@@ -60,7 +63,7 @@ export const FORMULAS = {
     parameters: ['learningRate', 'decay', 'nesterov: u32', 'gradScale'],
     each: `
       const step = grad * gradScale * learningRate;
-      const v = velocity * decay - step;
+      const v = normal(velocity * decay - step);
       velocity = v;
       paramOut = paramIn + (nesterov ? v * decay - step : v);`,
   },
@@ -96,9 +99,9 @@ export const FORMULAS = {
     each: `
       const g = grad * gradScale;
       const m0 = m;
-      const m1 = m0 + (g - m0) * rest1;
+      const m1 = normal(m0 + (g - m0) * rest1);
       m = m1;
-      const u1 = max(beta2 * u, abs(g));
+      const u1 = normal(max(beta2 * u, abs(g)));
       u = u1;
       paramOut = paramIn - (learningRate * m1) / (correction * (u1 + epsilon));`,
   },
@@ -117,11 +120,11 @@ export const FORMULAS = {
     derived: RHO,
     each: `
       const g = grad * gradScale;
-      const s = kept * squares + rest * (g * g);
+      const s = normal(kept * squares + rest * (g * g));
       squares = s;
       const d = steps;
       const step = (sqrt(d + epsilon) * g) / sqrt(s + epsilon);
-      steps = kept * d + rest * (step * step);
+      steps = normal(kept * d + rest * (step * step));
       paramOut = paramIn - learningRate * step;`,
   },
   /** With `centered` the mean is taken off; with a momentum above 0 steps add up. What is not asked for is not touched: its pointer may be anything. */
@@ -131,17 +134,17 @@ export const FORMULAS = {
     derived: { ...RHO, hasVelocity: 'decay > 0' },
     each: `
       const g = grad * gradScale;
-      const s = kept * squares + rest * (g * g);
+      const s = normal(kept * squares + rest * (g * g));
       squares = s;
       let under = s;
       if (centered) {
-        const a = kept * mean + rest * g;
+        const a = normal(kept * mean + rest * g);
         mean = a;
         under = s - a * a;
       }
       let move = (learningRate * g) / sqrt(under + epsilon);
       if (hasVelocity) {
-        move = decay * velocity + move;
+        move = normal(decay * velocity + move);
         velocity = move;
       }
       paramOut = paramIn - move;`,
@@ -174,7 +177,7 @@ export const FORMULAS = {
       const m0 = m;
       const c = m0 * kept1 + g * rest1;
       paramOut = paramIn - (c > 0 ? learningRate : c < 0 ? minus : 0);
-      m = m0 * kept2 + g * rest2;`,
+      m = normal(m0 * kept2 + g * rest2);`,
   },
   /** Writes the direction alone: the moments stay as they are. */
   lambStep: {
@@ -198,7 +201,7 @@ export const FORMULAS = {
     each: `
       const w = paramIn;
       const g = grad * gradScale + weightDecay * w;
-      const moved = momentum * velocity - rate * g;
+      const moved = normal(momentum * velocity - rate * g);
       velocity = moved;
       paramOut = w + moved;`,
   },

@@ -1,4 +1,6 @@
 /** What the kernels of optimizer-kernels.ts compute, in plain TypeScript: every operation rounded to float32, in the same order. */
+import { normal } from './normal.js';
+
 const f32 = Math.fround;
 type Floats = Float32Array;
 
@@ -20,7 +22,7 @@ function each(grad: Floats, gradScale: number, one: (i: number, g: number) => vo
 }
 
 const averaged = (mean: Floats, i: number, value: number, rest: number): number =>
-  (mean[i] = f32(mean[i]! + f32(f32(value - mean[i]!) * rest)));
+  (mean[i] = normal(f32(mean[i]! + f32(f32(value - mean[i]!) * rest))));
 const mixed = (kept: number, mean: number, rest: number, value: number): number => f32(f32(kept * mean) + f32(rest * value));
 
 export function adagrad(
@@ -48,9 +50,9 @@ export function adadelta(
   const [rate, kept, rest, epsilon] = [f32(rates.learningRate), f32(rates.rho), f32(1 - rates.rho), f32(rates.epsilon)];
   const root = (value: number): number => f32(Math.sqrt(f32(value + epsilon)));
   each(grad, rates.gradScale, (i, g) => {
-    const s = (squares[i] = mixed(kept, squares[i]!, rest, f32(g * g)));
+    const s = (squares[i] = normal(mixed(kept, squares[i]!, rest, f32(g * g))));
     const step = f32(f32(root(steps[i]!) * g) / root(s));
-    steps[i] = mixed(kept, steps[i]!, rest, f32(step * step));
+    steps[i] = normal(mixed(kept, steps[i]!, rest, f32(step * step)));
     paramOut[i] = f32(paramIn[i]! - f32(rate * step));
   });
 }
@@ -85,7 +87,7 @@ export function adamax(
   const [rest1, kept2] = [f32(1 - rates.beta1), f32(rates.beta2)];
   each(grad, rates.gradScale, (i, g) => {
     const m1 = averaged(m, i, g, rest1);
-    const u1 = (u[i] = Math.max(f32(kept2 * u[i]!), Math.abs(g)));
+    const u1 = (u[i] = normal(Math.max(f32(kept2 * u[i]!), Math.abs(g))));
     paramOut[i] = f32(paramIn[i]! - f32(f32(rate * m1) / f32(correction * f32(u1 + epsilon))));
   });
 }
@@ -139,7 +141,7 @@ export function lion(paramIn: Floats, paramOut: Floats, m: Floats, grad: Floats,
     const m0 = m[i]!;
     const c = mixed(m0, kept1, g, rest1);
     paramOut[i] = f32(paramIn[i]! - (c > 0 ? rate : c < 0 ? -rate : 0));
-    m[i] = mixed(m0, kept2, g, rest2);
+    m[i] = normal(mixed(m0, kept2, g, rest2));
   });
 }
 
@@ -165,8 +167,8 @@ function lambEach(
   const [rest1, rest2, epsilon] = [f32(1 - rates.beta1), f32(1 - rates.beta2), f32(rates.epsilon)];
   const [correction1, correction2] = [f32(rates.correction1), f32(rates.correction2)];
   each(grad, rates.gradScale, (i, g) => {
-    const m1 = f32(m[i]! + f32(f32(g - m[i]!) * rest1));
-    const v1 = f32(v[i]! + f32(f32(f32(g * g) - v[i]!) * rest2));
+    const m1 = normal(f32(m[i]! + f32(f32(g - m[i]!) * rest1)));
+    const v1 = normal(f32(v[i]! + f32(f32(f32(g * g) - v[i]!) * rest2)));
     one(i, m1, v1, f32(f32(m1 / correction1) / f32(f32(Math.sqrt(f32(v1 / correction2))) + epsilon)));
   });
 }
@@ -200,7 +202,7 @@ export function lars(
   const [rate, momentum, decay] = [f32(rates.rate), f32(rates.momentum), f32(rates.weightDecay)];
   each(grad, rates.gradScale, (i, scaled) => {
     const g = f32(scaled + f32(decay * paramIn[i]!));
-    velocity[i] = f32(f32(momentum * velocity[i]!) - f32(rate * g));
+    velocity[i] = normal(f32(f32(momentum * velocity[i]!) - f32(rate * g)));
     paramOut[i] = f32(paramIn[i]! + velocity[i]!);
   });
 }

@@ -3,6 +3,8 @@
  * the baseline that the micro-benchmark shows beside it. One Math.fround per operation stands for float32 arithmetic.
  * Array lengths are those of the first argument; nothing here allocates more than a few numbers.
  */
+import { normal } from './normal.js';
+
 export { checksum, xxh3 } from './checksum-reference.js';
 export * from './codec-references.js';
 export * from './optimizer-references.js';
@@ -90,7 +92,7 @@ export function momentum(
   const decay = f32(rates.momentum);
   for (let i = 0; i < paramIn.length; i++) {
     const step = f32(f32(grad[i]! * scale) * rate);
-    const v = f32(f32(velocity[i]! * decay) - step);
+    const v = normal(f32(f32(velocity[i]! * decay) - step));
     velocity[i] = v;
     paramOut[i] = f32(paramIn[i]! + (rates.nesterov ? f32(f32(v * decay) - step) : v));
   }
@@ -121,8 +123,8 @@ export function adam(
   const scale = f32(rates.gradScale);
   for (let i = 0; i < paramIn.length; i++) {
     const g = f32(grad[i]! * scale);
-    const m1 = f32(m[i]! + f32(f32(g - m[i]!) * rest1));
-    const v1 = f32(v[i]! + f32(f32(f32(g * g) - v[i]!) * rest2));
+    const m1 = normal(f32(m[i]! + f32(f32(g - m[i]!) * rest1)));
+    const v1 = normal(f32(v[i]! + f32(f32(f32(g * g) - v[i]!) * rest2)));
     m[i] = m1;
     v[i] = v1;
     paramOut[i] = f32(paramIn[i]! - f32(f32(m1 * step) / f32(f32(Math.sqrt(v1)) + epsilon)));
@@ -153,17 +155,17 @@ export function rmsprop(
   const [rate, scale, decay, epsilon] = [f32(rates.learningRate), f32(rates.gradScale), f32(rates.momentum), f32(rates.epsilon)];
   for (let i = 0; i < paramIn.length; i++) {
     const g = f32(grad[i]! * scale);
-    const s = f32(f32(kept * squares[i]!) + f32(rest * f32(g * g)));
+    const s = normal(f32(f32(kept * squares[i]!) + f32(rest * f32(g * g))));
     squares[i] = s;
     let under = s;
     if (rates.centered) {
-      const a = f32(f32(kept * mean[i]!) + f32(rest * g));
+      const a = normal(f32(f32(kept * mean[i]!) + f32(rest * g)));
       mean[i] = a;
       under = f32(s - f32(a * a));
     }
     let move = f32(f32(rate * g) / f32(Math.sqrt(f32(under + epsilon))));
     if (decay > 0) {
-      move = f32(f32(decay * velocity[i]!) + move);
+      move = normal(f32(f32(decay * velocity[i]!) + move));
       velocity[i] = move;
     }
     paramOut[i] = f32(paramIn[i]! - move);
