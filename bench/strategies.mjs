@@ -8,7 +8,7 @@
  * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
  * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux).
  *
- * With `--peer-python PYTHON --peer-folder FOLDER` the peer scripts run in turn with them in each repetition, as many steps with the same batch per worker: PyTorch's
+ * With `--peer-python PYTHON --peer-folder FOLDER` each repetition also runs the peer scripts (`--peers`), with the same number of steps and the same batch per worker: PyTorch's
  * DistributedDataParallel (torch_ddp.py) and TensorFlow's MultiWorkerMirroredStrategy (tf_mwms.py). With `--check` it exits with 1 when multi-worker-mirrored is slower than
  * PyTorch with the MLP, or than TensorFlow with the CNN.
  */
@@ -137,10 +137,12 @@ const speedOf = (speeds) => ({
   highest: Math.round(Math.max(...speeds)),
 });
 const beside = ofPeers.get(BESIDE);
+if (flags.check && !beside)
+  throw new Error(`--check holds multi-worker-mirrored to ${BESIDE}.py: give --peer-python and --peer-folder, and leave it in --peers`);
 const own = ROWS.map(({ strategy: { kind }, ...size }, i) => {
   const speed = speedOf((figures[i] ?? []).map((figure) => figure.speed));
   const cpu = Math.round(median((figures[i] ?? []).map((figure) => figure.cpu)));
-  const times = beside && Number((speed.examplesPerSecond / median(beside)).toFixed(2));
+  const times = beside && speed.examplesPerSecond / median(beside);
   const isHeld = kind === 'multi-worker-mirrored' && times !== undefined;
   return {
     strategy: kind,
@@ -148,7 +150,7 @@ const own = ROWS.map(({ strategy: { kind }, ...size }, i) => {
     ...size,
     ...speed,
     cpuMs: cpu,
-    ...(times !== undefined && { [model === 'mlp' ? 'timesPytorch' : 'timesTensorflow']: times }),
+    ...(times !== undefined && { [model === 'mlp' ? 'timesPytorch' : 'timesTensorflow']: Number(times.toFixed(2)) }),
     ...(isHeld && { holds: times >= 1 }),
   };
 });

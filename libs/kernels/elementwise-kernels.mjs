@@ -94,7 +94,7 @@ ${advance(4)}
 }`;
 }
 
-/** 0 for numbers below 2^-126, by their bits: comparing them as numbers may be slow already. */
+/** 0 for numbers that are smaller in size than 2^-126. Compares bits: a comparison of such numbers may be slow. */
 const NORMAL = `
 @inline
 function normalLanes(x: v128): v128 {

@@ -5,8 +5,9 @@
  * Parameters are float32. Betas and rho come as float64, so that 1 − beta is rounded to float32 once, as Keras does (from float32 betas 1 − 0.999
  * would be 5e-5 off). Bodies that are short are unrolled to 64 bytes, one cache line.
  *
- * `normal` gives 0 for what is below 2^-126: a slot whose gradient stays 0 shrinks to such numbers and never becomes 0 by itself, because 0.9 of
- * the smallest number is rounded up to it. Processors take a hundred times as long for an operation on them. TensorFlow's kernels flush them too.
+ * `normal` gives 0 for what is smaller in size than 2^-126. A slot whose gradient stays 0 shrinks to such numbers, and stays there, because 0.9 times the
+ * smallest of them is rounded up to the same number. Processors take about a hundred times as long for an operation on them. TensorFlow sets its
+ * threads to treat them as 0.
  */
 
 /** @typedef {{ arrays: string[], parameters?: string[], derived?: Record<string, string>, unrolled?: number, each: string }} Formula */
@@ -44,7 +45,7 @@ export const FORMULAS = {
       const g = grad * gradScale;
       grad = g + lambda * g * g * (now - then);`,
   },
-  average: { arrays: ['dst', 'src'], parameters: ['kept', 'rest'], each: 'dst = kept * dst + rest * src' },
+  average: { arrays: ['dst', 'src'], parameters: ['kept', 'rest'], each: 'dst = normal(kept * dst + rest * src)' },
   /** Loshchilov & Hutter 2019. */
   decayWeights: {
     arrays: ['paramIn', 'paramOut'],

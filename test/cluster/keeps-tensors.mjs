@@ -1,6 +1,6 @@
 /**
  * Loaded before the program of a worker (`--import`): in its compute thread the layer called `leaky` keeps a tensor of every call, as a layer
- * with a forgotten `tf.keep` would. What it computes stays as it is. It reads its values too: a layer that does so is computed in each step, and not replayed.
+ * with a forgotten `tf.keep` would. What it computes stays as it is. It also reads the values, because steps with such a layer are never replayed.
  */
 import { isMainThread, workerData } from 'node:worker_threads';
 

@@ -35,6 +35,8 @@ const TREES: Record<number, (g: Float32Array[]) => Float32Array> = {
 };
 
 const f = Math.fround;
+/** A slot whose size is below 2^-126 becomes 0. */
+const orZero = (slot: number): number => (Math.abs(slot) < 2 ** -126 ? 0 : slot);
 
 type Slots = [Float32Array, Float32Array];
 
@@ -42,7 +44,7 @@ type Slots = [Float32Array, Float32Array];
 type Update = (w: number, g: number, i: number) => number;
 
 /** Update number t. What is the same for all elements is computed once: powers for each of them would take most of the time. */
-function updateOf(spec: RunSpec['optimizer'], t: number, [first, second]: Slots): Update {
+export function updateOf(spec: RunSpec['optimizer'], t: number, [first, second]: Slots): Update {
   if (spec.name === 'sgd') {
     const rate = f(spec.learningRate);
     return (w, g) => f(w - f(rate * g));
@@ -51,7 +53,7 @@ function updateOf(spec: RunSpec['optimizer'], t: number, [first, second]: Slots)
     const [rate, momentum, { nesterov }] = [f(spec.learningRate), f(spec.momentum), spec];
     return (w, g, i) => {
       const step = f(rate * g);
-      const v = (first[i] = f(f(momentum * first[i]!) - step));
+      const v = (first[i] = orZero(f(f(momentum * first[i]!) - step)));
       return nesterov ? f(w + f(f(momentum * v) - step)) : f(w + v);
     };
   }
@@ -62,8 +64,8 @@ function updateOf(spec: RunSpec['optimizer'], t: number, [first, second]: Slots)
   const alpha = f(f(f(learningRate) * f(Math.sqrt(rest(beta2)))) / rest(beta1));
   const [rest1, rest2, epsilon] = [f(1 - beta1), f(1 - beta2), f(spec.epsilon)];
   return (w, g, i) => {
-    const m = (first[i] = f(first[i]! + f(f(g - first[i]!) * rest1)));
-    const v = (second[i] = f(second[i]! + f(f(f(g * g) - second[i]!) * rest2)));
+    const m = (first[i] = orZero(f(first[i]! + f(f(g - first[i]!) * rest1))));
+    const v = (second[i] = orZero(f(second[i]! + f(f(f(g * g) - second[i]!) * rest2))));
     return f(w - f(f(m * alpha) / f(f(Math.sqrt(v)) + epsilon)));
   };
 }

@@ -19,3 +19,4 @@ export {
   type TrainingVariant,
 } from './training.js';
 export type { PlainMemory, SharedMemory } from './webassembly.js';
+export { normal } from './normal.js';

@@ -147,7 +147,7 @@ export function lion(paramIn: Floats, paramOut: Floats, m: Floats, grad: Floats,
 
 export function average(dst: Floats, src: Floats, rates: { readonly kept: number; readonly rest: number }): void {
   const [kept, rest] = [f32(rates.kept), f32(rates.rest)];
-  for (let i = 0; i < dst.length; i++) dst[i] = mixed(kept, dst[i]!, rest, src[i]!);
+  for (let i = 0; i < dst.length; i++) dst[i] = normal(mixed(kept, dst[i]!, rest, src[i]!));
 }
 
 interface LambRates extends Scaled, Betas {

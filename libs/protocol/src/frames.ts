@@ -14,8 +14,8 @@
 import { crc32 } from 'node:zlib';
 import { ProtocolError } from './errors.js';
 
-/** Raised when header, messages or their meaning change; both sides must be equal. */
-export const PROTOCOL_VERSION = 11;
+/** Raised when header, messages or their meaning change, and when an optimizer computes other bits; both sides must be equal. */
+export const PROTOCOL_VERSION = 12;
 export const HEADER_BYTES = 44;
 const MAGIC = 0x4e4c4350;
 

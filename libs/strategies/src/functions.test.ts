@@ -56,6 +56,8 @@ export const gathers = async ({ replicaIdInSyncGroup: id, tf, allGather }) => {
 export const gathersOther = async ({ replicaIdInSyncGroup: id, tf, allGather }) => allGather(tf.zeros(id === 3 ? [2, 3] : [3, 2]), 0);
 export const gathersWrong = async ({ allGather }, value, axis) => allGather(value, axis);
 export const gathersTwice = ({ allGather }) => Promise.all([allGather(Float32Array.of(1)), allGather(Float32Array.of(2))]);
+export const gathersNotAwaited = ({ allGather }) => (void allGather(Float32Array.of(1)), 1);
+export const gathersKeys = ({ replicaIdInSyncGroup: id, allGather }) => allGather(id === 3 ? { b: Float32Array.of(1), a: Float32Array.of(2) } : { a: Float32Array.of(1), b: Float32Array.of(2) });
 export const nothing = () => undefined;
 export const notSent = () => () => 1;
 export const tensors = ({ tf }) => tf.memory().numTensors;
@@ -169,6 +171,8 @@ describe('run', () => {
     for (const empty of result.empty.values) expect(empty).toEqual(new Float32Array(0));
     const failed = (name: string, ...args: unknown[]) => expect(strategy.run(fn(name), args)).rejects;
     await failed('gathersOther').toThrow('every replica must make the same calls, with values of the same shapes');
+    await failed('gathersNotAwaited').toThrow(/returned before its allReduce or allGather was over|every replica must/);
+    await failed('gathersKeys').toThrow('every replica must make the same calls');
     await failed('gathersTwice').toThrow('a second allReduce or allGather begins');
     await failed('gathersWrong', [{ deep: 'text' }]).toThrow(
       'joins tensors of float32 and Float32Array, and value[0].deep is something else',
@@ -190,12 +194,12 @@ describe('run', () => {
     }
     expect(await failed('returnsEarly')).toMatchObject({ message: expect.stringContaining('replica 2 has returned') as string });
     expect(await failed('shapes')).toMatchObject({
-      message: expect.stringContaining('is in a sum of 2 numbers: every replica must') as string,
+      message: expect.stringContaining('(a sum of 2 numbers): every replica must') as string,
     });
     expect(await failed('twice')).toMatchObject({ message: expect.stringContaining('a second allReduce or allGather begins') as string });
     expect(await failed('notAwaited')).toMatchObject({
       replica: 1,
-      message: expect.stringContaining('returned before its allReduce was over') as string,
+      message: expect.stringContaining('returned before its allReduce or allGather was over') as string,
     });
     expect(await failed('throwsBefore')).toMatchObject({ replica: 3, message: 'replica 3: no such example' });
     expect(await failed('notSent')).toMatchObject({ message: expect.stringContaining('a function cannot be sent') as string });

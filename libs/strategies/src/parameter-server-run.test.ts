@@ -82,7 +82,7 @@ it.each([
       replica: last,
       message: expect.stringContaining('no such example') as string,
     });
-    const unequal = new RegExp(`replica \\d is in a sum of 3 numbers, and replica ${last} has returned`);
+    const unequal = new RegExp(`replica \\d is in an allReduce or allGather \\(a sum of 3 numbers\\), and replica ${last} has returned`);
     expect(differs).toMatchObject({ code: 'STRATEGY_REPLICA', message: expect.stringMatching(unequal) as string });
     expect(absent).toMatchObject({
       code: 'STRATEGY_FUNCTION',

@@ -160,7 +160,9 @@ export abstract class Strategy {
     if (typeof make !== 'function') throw new ArgumentError('distributeValuesFromFunction takes a function of the context of a replica');
     const { from, to, replicas } = this.exchange.local;
     const contextOf = (i: number): ValueContext => ({ replicaIdInSyncGroup: from + i, numReplicasInSync: replicas });
-    return new PerReplica(Array.from({ length: to - from }, (_, i) => make(contextOf(i))));
+    const values = Array.from({ length: to - from }, (_, i) => make(contextOf(i)));
+    if (values.some(isPromise)) throw new ArgumentError('the function of distributeValuesFromFunction must not be asynchronous');
+    return new PerReplica(values);
   }
 
   /** Cuts each batch of a dataset into parts for the replicas. In several processes all have the same dataset. */

@@ -1,6 +1,6 @@
 /**
- * Values of all replicas, joined along an axis, by two sums over the replicas: one of how long each value is along the axis, and one in which every replica has its values in
- * a place of its own and −0 everywhere else. x + (−0) is x for every x, so values come through with their bits (IEEE 754).
+ * Values of all replicas, joined along an axis, by two sums over the replicas: first of the lengths along the axis, then of vectors in which each
+ * replica fills its own place and has −0 everywhere else. x + (−0) is x for every number, −0 too (IEEE 754), so numbers keep their bits.
  */
 import { crc32 } from 'node:zlib';
 import * as tfc from '@tensorflow/tfjs-core';
@@ -20,6 +20,7 @@ interface Leaf {
   readonly axis: number;
   readonly values: Float32Array;
   readonly isTensor: boolean;
+  readonly path: string;
 }
 
 /** Lengths are summed as float32. */
@@ -36,7 +37,7 @@ function leafOf(given: unknown, path: string, axis: number): Leaf {
   if (!Number.isInteger(at) || at < 0 || at >= shape.length)
     throw new RangeError(`allGather: value${path} has ${shape.length} dimensions, and so no axis ${axis}`);
   if (shape[at]! > LONGEST) throw new RangeError(`allGather: value${path} is longer than ${LONGEST} along the axis: take several calls`);
-  return { shape, axis: at, values: isTensor ? given.dataSync<'float32'>() : given, isTensor };
+  return { shape, axis: at, values: isTensor ? given.dataSync<'float32'>() : given.slice(), isTensor, path };
 }
 
 /** @throws TypeError, RangeError for what cannot be joined */
@@ -45,7 +46,9 @@ export async function gathered<T>(given: T, axis: number, { replica, replicas, s
   mapLeaves(given, (leaf, path) => leaves.push(leafOf(leaf, path, axis)));
   const own = new Float32Array(replicas * leaves.length);
   for (const [i, leaf] of leaves.entries()) own[i * replicas + replica] = leaf.shape[leaf.axis]!;
-  const form = JSON.stringify(leaves.map(({ shape, axis: at, isTensor }) => [at, isTensor, shape.map((size, i) => (i === at ? 0 : size))]));
+  const form = JSON.stringify(
+    leaves.map(({ shape, axis: at, isTensor, path }) => [path, at, isTensor, shape.map((size, i) => (i === at ? 0 : size))]),
+  );
   const all = await sum(own, crc32(form) | 0);
   const lengths = leaves.map((_, i) => all.subarray(i * replicas, (i + 1) * replicas));
   const joined = await sum(spread(leaves, lengths, replica), crc32(`values of ${form}`) | 0);

@@ -29,7 +29,7 @@ const decisionsAt = (replicas: number): number => replicas * FIELDS * 4;
 
 /** In words, as the error of people says it. */
 const pointInWords = (kind: number, length: number): string =>
-  kind === ENDED ? 'has returned' : `is in a ${kind === SUM ? 'sum' : 'mean'} of ${length} numbers`;
+  kind === ENDED ? 'has returned' : `is in an allReduce or allGather (a ${kind === SUM ? 'sum' : 'mean'} of ${length} numbers)`;
 const UNEQUAL = 'every replica must make the same calls, with values of the same shapes';
 
 /** Where the replicas of a process are at the same point: what it is, the length of its values, and a digest of their form. */

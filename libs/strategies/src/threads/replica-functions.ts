@@ -127,7 +127,8 @@ class Run {
       await Promise.resolve(); // all replicas are known before the first one begins
       const given = args.map((arg) => decode(arg, (tensor) => made.push(tensor)));
       const result: unknown = await this.options.called(this.context(replica, made), ...given);
-      if (this.waiting.has(replica)) throw new Error('the function has returned before its allReduce was over: await it');
+      if (this.waiting.has(replica) || this.gathering.has(replica))
+        throw new Error('the function has returned before its allReduce or allGather was over: await it');
       this.results.set(replica, encode(result, undefined, 'the result'));
       mapLeaves(result, (leaf) => (leaf instanceof tfc.Tensor ? made.push(leaf) : 0));
     } catch (error) {
@@ -170,7 +171,7 @@ class Run {
       },
       allGather: <T>(values: T, axis = 0): Promise<T> => {
         const result = this.gathered(replica, values, axis, made);
-        result.catch(() => undefined);
+        result.catch(() => undefined); // it is told as the failure of a replica, as that of an allReduce
         return result;
       },
     };
@@ -188,7 +189,12 @@ class Run {
     this.gathering.add(replica);
     const sum = (parts: Float32Array, form: number): Promise<Float32Array> => this.combined(replica, 'sum', { values: parts, form });
     try {
-      return await gathered(values, axis, { replica, replicas: this.own.replicas, sum, made: (tensor) => void made.push(tensor) });
+      return await gathered(values, axis, {
+        replica,
+        replicas: this.own.replicas,
+        sum,
+        made: (tensor) => void (this.returned.has(replica) ? tensor.dispose() : made.push(tensor)),
+      });
     } finally {
       this.gathering.delete(replica);
     }

@@ -1,7 +1,7 @@
 /**
  * One model in a compute thread: its engine, and the part of the replicas and of the update that is this thread's.
  *
- *     load parameters -> gradient of each own replica -> all gradients have come -> per own chunk: sum over the tree, update -> all updated
+ *     load parameters -> gradient of each own replica -> all gradients have come -> in its own share: sum over the tree, update -> all updated
  *
  * With other processes the sums of this one's nodes are added to theirs in between (members/group-thread.ts). The sum runs over the replicas in the order of the reduction tree (libs/learning/src/tree.ts), whoever computes it, so its bits do not
  * depend on the number of threads.
@@ -131,7 +131,7 @@ export class ReplicaSession {
     const frozen = new Set(paths);
     const kept = layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path));
     const { memory } = this.open;
-    // Even shares, whatever the chunks: sums and updates go element by element.
+    // Threads have equal shares, whatever the chunks, because sums and updates work element by element.
     const own = layout.chunks.flatMap((chunk) => this.ownPartOf(chunk, { offset: 0, length: layout.totalLength }));
     this.chunks = own;
     const rangesOf = (chunk: Chunk) => {
@@ -187,7 +187,8 @@ export class ReplicaSession {
   /** This thread's share of a range, in a chunk: the threads that update have even shares. */
   private ownPartOf(chunk: Chunk, { offset, length }: Range): Chunk[] {
     const { updaters } = this.open;
-    const [first, end] = [0, 1].map((i) => offset + Math.floor(((this.index + i) * length) / updaters)) as [number, number];
+    const border = (i: number): number => offset + (i === updaters ? length : floorTo(LINE_FLOATS, (i * length) / updaters));
+    const [first, end] = [border(this.index), border(this.index + 1)];
     const [from, to] = [Math.max(first, chunk.offset), Math.min(end, chunk.offset + chunk.length)];
     return this.index < updaters && from < to ? [{ ...chunk, offset: from, length: to - from }] : [];
   }
@@ -311,6 +312,10 @@ export class ReplicaSession {
     this.engine.dispose();
   }
 }
+
+/** 64 bytes: no two threads write to one line of the cache. */
+const LINE_FLOATS = 16;
+const floorTo = (step: number, value: number): number => Math.floor(value / step) * step;
 
 const updated = (chunks: readonly { readonly trained: readonly Range[]; readonly isState: boolean }[]): UpdatedRange[] =>
   chunks.flatMap(({ trained, isState }) => trained.map(({ offset, length }) => ({ offset, length, isState })));

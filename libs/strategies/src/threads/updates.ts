@@ -10,7 +10,7 @@
  * | rmsprop, centered | √(s − (a² + ε)) | −ε as the kernel's ε |
  * | adadelta | divides by the mean of the squares before this step | a loop in TypeScript |
  */
-import type { Arena } from '@paceline/kernels';
+import { normal, type Arena } from '@paceline/kernels';
 import { createOptimizer } from '@paceline/learning';
 import type { UpdateRule } from '../update-rule.js';
 
@@ -110,8 +110,8 @@ function adadelta(arena: Arena, { params, grad, slots, count, rate, gradScale }:
     const gradient = f32(g[i]! * scale);
     const before = squares[i]!;
     const step = f32(f32(f32(Math.sqrt(f32(steps[i]! + epsilon))) / f32(Math.sqrt(f32(before + epsilon)))) * gradient);
-    squares[i] = f32(before * kept) + f32(f32(gradient * gradient) * rest);
-    steps[i] = f32(steps[i]! * kept) + f32(f32(step * step) * rest);
+    squares[i] = normal(f32(f32(before * kept) + f32(f32(gradient * gradient) * rest)));
+    steps[i] = normal(f32(f32(steps[i]! * kept) + f32(f32(step * step) * rest)));
     w[i] = w[i]! - f32(step * rate);
   }
 }

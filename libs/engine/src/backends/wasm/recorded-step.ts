@@ -37,7 +37,7 @@ interface Constant {
   readonly bytes: Uint8Array;
 }
 
-/** Four of them are no number. */
+/** A float32 of four such bytes is NaN. */
 const SPOILT = 0xff;
 
 /** The kernels have not asked for what they asked for when they were recorded. */
@@ -101,7 +101,7 @@ export class RecordedStep {
     }
   }
 
-  /** Overwrites what kernels have made: a replay that leaves something as it is does not give its old values then. */
+  /** Overwrites what kernels have made, so that a replay which leaves something out does not give its old values. A layer that keeps a value of the recorded step would lose it: none does. */
   spoil(): void {
     for (const call of this.calls) if ('kernel' in call) for (const made of call.made) this.hooks.bytesOf(made).fill(SPOILT);
   }
