@@ -6,7 +6,7 @@ import { LEAKY, PLANTED, SUSPECT, expectRecycled } from '../cluster/leaks.js';
 import { eventsOf, expectComplete, reference, typesOf, untilStatus } from '../cluster/whole-runs.js';
 
 /** The leaky one may come late: enough rounds are left for it to be found. */
-const LONG: RunSpecInput = { ...LEAKY, length: { rounds: 450 } };
+const LONG: RunSpecInput = { ...LEAKY, length: { rounds: 1_200 } };
 
 let stack: Stack;
 beforeAll(async () => {
