@@ -189,7 +189,7 @@ export class AllReducePlan {
 interface Packed {
   readonly packing: Packing;
   readonly sums: PackedPieces;
-  /** Of the operation, for its random numbers. */
+  /** Number of the operation: random numbers follow from it. */
   readonly number: number;
 }
 

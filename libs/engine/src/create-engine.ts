@@ -27,7 +27,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   return new TfjsEngine(spec, layout, backend, TrainingModel.build(spec, description, format, backend));
 }
 
-/** Of a micro-batch. */
+/** What a micro-batch gives. */
 interface Computed {
   readonly sums: Float64Array;
   /** By the names of the variables. */
@@ -136,7 +136,7 @@ class TfjsEngine implements Engine {
 
   /** Gradients of one micro-batch, copied or added into `out` from where tf.js left them. */
   private microBatch(batch: Batch, out: readonly Float32Array[], isFirst: boolean, onComputed: StepRequest['onComputed']): Float64Array {
-    const replay = this.isTracing ? undefined : this.replays?.of(batch.count)?.begin();
+    const replay = this.replayOf(batch)?.begin();
     const proof = replay?.isToProve === true ? this.withOutputs(batch) : batch;
     const { sums, gradients } = replay?.isDue === true ? this.recorded(batch, replay) : this.computed(proof);
     if (replay?.isToProve === true) this.prove(proof, replay, sums, gradients);
@@ -192,6 +192,11 @@ class TfjsEngine implements Engine {
     else this.replays!.end();
   }
 
+  /** Undefined where a step of this size is computed: a traced one always is. */
+  private replayOf({ count }: Batch): Replay | undefined {
+    return this.isTracing ? undefined : this.replays?.of(count);
+  }
+
   private outputLengths(count: number): number[] {
     return this.model.ends.outputs.map(({ width, positions }) => count * width * positions);
   }
@@ -208,7 +213,7 @@ class TfjsEngine implements Engine {
     isFirst: boolean,
     onComputed: StepRequest['onComputed'],
   ): Float64Array | undefined {
-    const replay = this.isTracing ? undefined : this.replays?.of(batch.count);
+    const replay = this.replayOf(batch);
     if (!replay?.isProven || !replay.step) return undefined;
     const sums = this.replay(replay.step, batch);
     if (!sums) {

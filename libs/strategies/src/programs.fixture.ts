@@ -100,3 +100,33 @@ export async function tfConfigs(workers: number): Promise<string[]> {
   const { worker } = await freeCluster({ worker: workers });
   return worker!.map((_, index) => JSON.stringify({ cluster: { worker }, task: { type: 'worker', index } }));
 }
+
+/** Data and a model for programs: it has dropout, the state of batch normalisation, metrics, a last batch that is smaller, and initial weights by a seed. */
+export const MODEL_PROGRAM = `
+import { createHash } from 'node:crypto';
+import * as tf from '@tensorflow/tfjs';
+
+const examples = 150;
+const xs = tf.tensor2d(Float32Array.from({ length: examples * 8 }, (_, i) => Math.sin(i * 1.7)), [examples, 8]);
+const ys = tf.tensor2d(Float32Array.from({ length: examples }, (_, i) => i % 3), [examples, 1]);
+const seeded = (seed) => tf.initializers.glorotUniform({ seed });
+const built = (kernel, optimizer) => {
+  const net = tf.sequential({
+    layers: [
+      tf.layers.dense({ units: 16, activation: 'relu', inputShape: [8], kernelInitializer: kernel(1) }),
+      tf.layers.batchNormalization(),
+      tf.layers.dropout({ rate: 0.2, name: 'drop' }),
+      tf.layers.dense({ units: 3, activation: 'softmax', kernelInitializer: kernel(2) }),
+    ],
+  });
+  net.compile({ optimizer, loss: 'sparseCategoricalCrossentropy', metrics: ['accuracy'] });
+  return net;
+};
+const fit = (model, more = {}) => model.fit(xs, ys, { epochs: 2, batchSize: 40, verbose: 0, validationSplit: 0.1, shuffle: false, ...more });
+const digest = async (model) => {
+  const hash = createHash('sha256');
+  for (const weight of [...model.getWeights(), ...await model.optimizer.getWeights()]) hash.update(Buffer.from((weight.tensor ?? weight).dataSync().buffer));
+  return hash.digest('hex');
+};
+const say = (value) => console.log(JSON.stringify(value));
+`;

@@ -1,5 +1,5 @@
 /** Parameter servers and workers in processes of their own, which stay while one program after the other coordinates them. */
-import { freeCluster, Programs, type Running } from './programs.fixture.js';
+import { freeCluster, MODEL_PROGRAM, Programs, type Running } from './programs.fixture.js';
 
 const SECRET = { PACELINE_CLUSTER_SECRET: 'a secret of these tests' };
 const SERVE = `
@@ -9,34 +9,11 @@ console.log('serves', server.task.type, server.task.index);
 process.once('SIGTERM', () => void server.close());
 await server.join();
 `;
-/** Has dropout, the state of batch normalisation, an optimizer with slots, metrics, a last batch that is smaller, and initial weights by chance. */
+/** The optimizer has slots by default. */
 export const BUILD = `
-import { createHash } from 'node:crypto';
-import * as tf from '@tensorflow/tfjs';
 import { ClusterCoordinator, HybridStrategy, MirroredStrategy, ParameterServerStrategy, TfConfigResolver } from 'paceline';
-const examples = 150;
-const xs = tf.tensor2d(Float32Array.from({ length: examples * 8 }, (_, i) => Math.sin(i * 1.7)), [examples, 8]);
-const ys = tf.tensor2d(Float32Array.from({ length: examples }, (_, i) => i % 3), [examples, 1]);
-const seeded = (seed) => tf.initializers.glorotUniform({ seed });
-const build = (optimizer = tf.train.adam(0.01)) => {
-  const net = tf.sequential({
-    layers: [
-      tf.layers.dense({ units: 16, activation: 'relu', inputShape: [8], kernelInitializer: seeded(1) }),
-      tf.layers.batchNormalization(),
-      tf.layers.dropout({ rate: 0.2, name: 'drop' }),
-      tf.layers.dense({ units: 3, activation: 'softmax', kernelInitializer: seeded(2) }),
-    ],
-  });
-  net.compile({ optimizer, loss: 'sparseCategoricalCrossentropy', metrics: ['accuracy'] });
-  return net;
-};
-const fit = (model, more = {}) => model.fit(xs, ys, { epochs: 2, batchSize: 40, verbose: 0, validationSplit: 0.1, shuffle: false, ...more });
-const digest = async (model) => {
-  const hash = createHash('sha256');
-  for (const weight of [...model.getWeights(), ...await model.optimizer.getWeights()]) hash.update(Buffer.from((weight.tensor ?? weight).dataSync().buffer));
-  return hash.digest('hex');
-};
-const say = (value) => console.log(JSON.stringify(value));
+${MODEL_PROGRAM}
+const build = (optimizer = tf.train.adam(0.01)) => built(seeded, optimizer);
 const told = (error) => say({ code: error.code, name: error.constructor.name, message: error.message, members: error.members, replica: error.replica, step: error.step });
 `;
 

@@ -52,7 +52,7 @@ export class Replays {
   private readonly sizes = new Map<number, Replay>();
   private isOver = false;
 
-  /** Of a step with so many examples; undefined where it is not replayed. */
+  /** The steps with so many examples; undefined where they are never replayed. */
   of(count: number): Replay | undefined {
     if (this.isOver) return undefined;
     const known = this.sizes.get(count);

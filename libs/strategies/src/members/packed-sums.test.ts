@@ -3,7 +3,7 @@ import { Arena } from '@paceline/kernels';
 import { expect, it } from 'vitest';
 import { packedSums, SUM_CODECS } from './packed-sums.js';
 
-/** Of the largest element: a unit in the last place at most, or one step of int8. */
+/** What an element may lose, as a share of the largest one: a unit in the last place, or one step of int8. */
 const LOST = { fp16: 2 ** -10, bf16: 2 ** -8, int8: 1 / 127 } as const;
 
 it.each(SUM_CODECS)('%s packs pieces of any length, and gives their numbers back', (kind) => {

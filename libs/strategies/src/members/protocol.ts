@@ -14,7 +14,7 @@ export interface GroupInit {
   readonly share: Share;
   /** How sums of gradients travel. */
   readonly codec: SumCodec | 'none';
-  /** Of the random numbers of codecs. */
+  /** Seeds the random numbers of codecs. */
   readonly seed: number;
   readonly transport: 'auto' | 'tcp' | 'unix';
   /** Where this process listens, if not at its address in the cluster. */

@@ -41,7 +41,7 @@ interface Constant {
 const SPOILT = 0xff;
 
 /** The kernels have not asked for what they asked for when they were recorded. */
-export class ReplayError extends Error {
+class ReplayError extends Error {
   override readonly name = 'ReplayError';
 }
 
@@ -149,8 +149,9 @@ export class StepRecorder {
       uncover();
       if (!ended || recorder.why !== undefined) hooks.release(recorder.kept);
     }
-    const gradients = Object.fromEntries(Object.entries(ended.gradients).map(([name, info]) => [name, infoOf(info)]));
     const { why, inputs, calls, kept } = recorder;
+    if (why !== undefined) return { result: ended.result, step: undefined };
+    const gradients = Object.fromEntries(Object.entries(ended.gradients).map(([name, info]) => [name, infoOf(info)]));
     const step = new RecordedStep(
       hooks,
       inputs,
@@ -159,7 +160,6 @@ export class StepRecorder {
       kept,
       recorder.constants.filter(({ info }) => !recorder.isWritten(info)),
     );
-    if (why !== undefined) return { result: ended.result, step: undefined };
     if (step.constantsAreUnchanged) return { result: ended.result, step };
     step.dispose();
     return { result: ended.result, step: undefined };
