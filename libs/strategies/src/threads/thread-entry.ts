@@ -1,4 +1,4 @@
-/** What all threads of a strategy have in common: the file that they run, and whether they live. */
+/** What all threads and processes of the library have in common: the file that they run; and whether a thread lives. */
 import { existsSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { Worker } from 'node:worker_threads';
@@ -10,7 +10,7 @@ import type { Worker } from 'node:worker_threads';
 export const isGone = (worker: Worker): boolean => worker.performance.eventLoopUtilization().idle < 0;
 
 /**
- * Threads run JavaScript, from the bundle of the build (tools/bundle.mjs): most of a start is otherwise to read the files that a thread loads. Where there is
+ * They run JavaScript, from the bundle of the build (tools/bundle.mjs): most of a start is otherwise to read the files that a thread loads. Where there is
  * none, they run the files of the compiler.
  * @param name of the file, from `src`
  */
