@@ -215,7 +215,7 @@ describe('over unix', () => {
     plane.workers.splice(1, 1);
   });
 
-  test('3 workers; encoded gradients with error feedback, and rounded parameters', async () => {
+  test.runIf(ALL)('3 workers; encoded gradients with error feedback, and rounded parameters', async () => {
     while (plane.workers.length < 3) await plane.addWorker();
     const codecs: NonNullable<RunSpecInput['codec']>[] = [
       { kind: 'int4', parameters: 'int8' },

@@ -47,7 +47,7 @@ test('1 worker with 2 and 3 threads, 1 and 2 servers: the weights of the referen
     expect((await trained(input)).sha256).toBe(await reference(input));
 });
 
-test('a thread more is a compute thread and its loader more', async () => {
+test.runIf(process.env['PACELINE_SOAK'] === '1')('a thread more is a compute thread and its loader more', async () => {
   const long = (threads: number): RunSpecInput => ({ ...base, length: { rounds: 120 }, strategy: hybrid(threads) });
   const one = await threadsWhile(long(1));
   expect(await threadsWhile(long(3))).toBe(one + 4);

@@ -90,7 +90,7 @@ export const mirrored = (given: () => Stack): void => {
       },
     );
 
-    test('with standbys the other ends the run when the worker with the coordinator is SIGKILLed', async () => {
+    test.runIf(IS_SOAK)('with standbys the other ends the run when the worker with the coordinator is SIGKILLed', async () => {
       await stack.haveWorkers(2);
       const { id } = await stack.client.createRun(byWorkers(1));
       await untilRound(stack, id, 8, 60_000, 2);

@@ -147,69 +147,75 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
     ALL_LAYERS_DEADLINE_MS,
   );
 
-  it('draws the random numbers of the other engines, adds up micro-batches, counts penalties per example, scores', async () => {
-    const run: RunSpecInput = {
-      model: of(
-        ['Dense', { units: 12, kernel_regularizer: { class_name: 'L1L2', config: { l1: 0.01, l2: 0.02 } } }],
-        ['BatchNormalization'],
-        ['Dropout', { rate: 0.5 }],
-        ['GaussianNoise', { stddev: 0.3 }],
-      ),
-      loss: 'meanSquaredError',
-    };
-    const batch = batchOf(12);
-    const parts = [rowsOf(batch, 0, 5), rowsOf(batch, 5, 12)];
-    const started = await gpu.start(run);
-    expect(started).toMatchObject({
-      name: 'webgpu',
-      metricNames: ['loss', 'accuracy', 'accuracy'],
-      devices: [{ type: isOwnDriver ? 'GPU' : 'CPU' }],
-    });
-    expect(started.fingerprint).toMatch(/^tfjs-webgpu 4\.22\.0; kernels \d+; Dawn 0\.6\.2; .+; v8 /);
-    if (!isOwnDriver) expect(started.fingerprint).toContain('SwiftShader');
-    expect(started.fingerprint.length).toBeLessThanOrEqual(300);
-    const [whole, again, other] = [
-      await gpu.step(parts),
-      await gpu.step(parts, { isShared: false }),
-      await gpu.step(parts, { replica: 1 }),
-    ];
-    const wasm = await expected(run, ...parts);
-    expect(largestDifference(whole.out, wasm.out, 0.5)).toBeLessThan(2e-4);
-    expect(whole.sums.count).toBe(12);
-    expect(whole.sums.metricSums[0]).toBeCloseTo(wasm.sums.metricSums[0]!, 3);
-    expect(bits(again).equals(bits(whole)), 'a step changes nothing, and the caller’s memory does not matter').toBe(true);
-    expect(bits(other).equals(bits(whole)), 'another replica draws other numbers').toBe(false);
+  it.runIf(isSoak)(
+    'draws the random numbers of the other engines, adds up micro-batches, counts penalties per example, scores',
+    async () => {
+      const run: RunSpecInput = {
+        model: of(
+          ['Dense', { units: 12, kernel_regularizer: { class_name: 'L1L2', config: { l1: 0.01, l2: 0.02 } } }],
+          ['BatchNormalization'],
+          ['Dropout', { rate: 0.5 }],
+          ['GaussianNoise', { stddev: 0.3 }],
+        ),
+        loss: 'meanSquaredError',
+      };
+      const batch = batchOf(12);
+      const parts = [rowsOf(batch, 0, 5), rowsOf(batch, 5, 12)];
+      const started = await gpu.start(run);
+      expect(started).toMatchObject({
+        name: 'webgpu',
+        metricNames: ['loss', 'accuracy', 'accuracy'],
+        devices: [{ type: isOwnDriver ? 'GPU' : 'CPU' }],
+      });
+      expect(started.fingerprint).toMatch(/^tfjs-webgpu 4\.22\.0; kernels \d+; Dawn 0\.6\.2; .+; v8 /);
+      if (!isOwnDriver) expect(started.fingerprint).toContain('SwiftShader');
+      expect(started.fingerprint.length).toBeLessThanOrEqual(300);
+      const [whole, again, other] = [
+        await gpu.step(parts),
+        await gpu.step(parts, { isShared: false }),
+        await gpu.step(parts, { replica: 1 }),
+      ];
+      const wasm = await expected(run, ...parts);
+      expect(largestDifference(whole.out, wasm.out, 0.5)).toBeLessThan(2e-4);
+      expect(whole.sums.count).toBe(12);
+      expect(whole.sums.metricSums[0]).toBeCloseTo(wasm.sums.metricSums[0]!, 3);
+      expect(bits(again).equals(bits(whole)), 'a step changes nothing, and the caller’s memory does not matter').toBe(true);
+      expect(bits(other).equals(bits(whole)), 'another replica draws other numbers').toBe(false);
 
-    const { engine } = await loadedEngine({ ...run, engine: 'wasm' });
-    const scored = engine.evaluate(batch);
-    engine.dispose();
-    const onGpu = await gpu.ask<Sums>('evaluate', { batch });
-    expect(onGpu.metricSums[0]).toBeCloseTo(scored.metricSums[0]!, 3);
-    expect(onGpu.metricSums[1]).toBe(scored.metricSums[1]);
-    await gpu.ask('dispose');
-  });
+      const { engine } = await loadedEngine({ ...run, engine: 'wasm' });
+      const scored = engine.evaluate(batch);
+      engine.dispose();
+      const onGpu = await gpu.ask<Sums>('evaluate', { batch });
+      expect(onGpu.metricSums[0]).toBeCloseTo(scored.metricSums[0]!, 3);
+      expect(onGpu.metricSums[1]).toBe(scored.metricSums[1]);
+      await gpu.ask('dispose');
+    },
+  );
 
-  it('gives the same bits in another process, also for sums that a GPU may add in any order; 20 steps leave nothing behind', async () => {
-    // Embedding: 6,272 rows of two words, so that very many gradients meet in each row of the table. Then 2,352 inputs of a product with few
-    // outputs, which the backend would split.
-    const run: RunSpecInput = {
-      model: sequential(input, ['Embedding', { input_dim: 2, output_dim: 3 }], ['Flatten'], out10),
-    };
-    const batch = batchOf(16);
-    await gpu.start(run);
-    await elsewhere.start(run);
-    const [here, there] = [await gpu.step([batch]), await elsewhere.step([batch])];
-    expect(bits(there).equals(bits(here))).toBe(true);
-    expect(largestDifference(here.out, (await expected(run, batch)).out, 0.5)).toBeLessThan(2e-4);
-    const before = await elsewhere.ask<{ tensors: number }>('memory');
-    expect(await elsewhere.ask('steps', { count: 20, replica: 0, batches: [rowsOf(batch, 0, 1)] })).toEqual(before);
-    expect(await elsewhere.ask('trace', { round: 0, replica: 0, batches: [batch] })).toMatchObject({ kept: [], result: here.sums });
-    await gpu.ask('dispose');
-    await elsewhere.ask('dispose');
-    await expect(elsewhere.ask('memory')).rejects.toThrow('the engine has been disposed of: memory is not answered');
-  });
+  it.runIf(isSoak)(
+    'gives the same bits in another process, also for sums that a GPU may add in any order; 20 steps leave nothing behind',
+    async () => {
+      // Embedding: 6,272 rows of two words, so that very many gradients meet in each row of the table. Then 2,352 inputs of a product with few
+      // outputs, which the backend would split.
+      const run: RunSpecInput = {
+        model: sequential(input, ['Embedding', { input_dim: 2, output_dim: 3 }], ['Flatten'], out10),
+      };
+      const batch = batchOf(16);
+      await gpu.start(run);
+      await elsewhere.start(run);
+      const [here, there] = [await gpu.step([batch]), await elsewhere.step([batch])];
+      expect(bits(there).equals(bits(here))).toBe(true);
+      expect(largestDifference(here.out, (await expected(run, batch)).out, 0.5)).toBeLessThan(2e-4);
+      const before = await elsewhere.ask<{ tensors: number }>('memory');
+      expect(await elsewhere.ask('steps', { count: 20, replica: 0, batches: [rowsOf(batch, 0, 1)] })).toEqual(before);
+      expect(await elsewhere.ask('trace', { round: 0, replica: 0, batches: [batch] })).toMatchObject({ kept: [], result: here.sums });
+      await gpu.ask('dispose');
+      await elsewhere.ask('dispose');
+      await expect(elsewhere.ask('memory')).rejects.toThrow('the engine has been disposed of: memory is not answered');
+    },
+  );
 
-  it('a step that fails says why with the error’s own name, and the next one works', async () => {
+  it.runIf(isSoak)('a step that fails says why with the error’s own name, and the next one works', async () => {
     await gpu.start({ model: of(), seed: 3 });
     const batch = batchOf(2);
     const { out } = await gpu.step([batch]);
@@ -223,7 +229,7 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
     await gpu.ask('dispose');
   });
 
-  it('a loss that is not finite is seen in the gradient, also where that looks finite', async () => {
+  it.runIf(isSoak)('a loss that is not finite is seen in the gradient, also where that looks finite', async () => {
     const batch = batchOf(2);
     const layer = { units: 10, batch_input_shape: [null, 784], kernel_regularizer: { class_name: 'L2', config: { l2: 0.01 } } };
     const run: RunSpecInput = { model: sequential(['Dense', layer]), loss: 'meanSquaredError' };
@@ -243,7 +249,7 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
     await gpu.ask('dispose');
   });
 
-  it('has the gradients of wasm for the losses that have operations of their own', async () => {
+  it.runIf(isSoak)('has the gradients of wasm for the losses that have operations of their own', async () => {
     const batch = batchOf(3);
     // Each brings operations that the others have not; the rest is held to the loops on the processor (row-losses.test.ts).
     const losses = isSoak ? ['meanSquaredLogarithmicError', 'categoricalHinge', 'cosineSimilarity'] : ['categoricalHinge'];

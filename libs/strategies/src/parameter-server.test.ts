@@ -148,7 +148,7 @@ export const fails = () => { throw new Error('no such row'); };
   const source = `${BUILD}
 const strategy = new ParameterServerStrategy();
 const model = strategy.scope(() => {
-  const net = tf.sequential({ layers: [tf.layers.dense({ units: 1, inputShape: [4], name: 'dense' })] });
+  const net = tf.sequential({ layers: [tf.layers.dense({ units: 1, inputShape: [4], name: 'dense', kernelInitializer: 'zeros' })] });
   net.compile({ optimizer: tf.train.adam(0.05), loss: 'meanSquaredError' });
   return net;
 });

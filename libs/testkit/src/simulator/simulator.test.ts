@@ -33,10 +33,10 @@ const VALIDATED = {
 } as const;
 const HELD_OUT = Object.assign({ heldOutExamples: 700 }, VALIDATED);
 const SWEEPS: readonly Sweep[] = [
-  { options: { mode: 'sync' }, least: seeds(12, 640) },
-  { options: { mode: 'sync', check: 'liveness', kinds: ['eat frames'] }, least: seeds(4, 80) },
+  { options: { mode: 'sync' }, least: seeds(8, 640) },
+  { options: { mode: 'sync', check: 'liveness', kinds: ['eat frames'] }, least: seeds(2, 80) },
   { options: { mode: 'sync', check: 'liveness', kinds: ['stop a worker', 'slow a worker'] }, least: seeds(3, 80) },
-  { options: Object.assign({ kinds: LOSING_SERVERS }, STANDBYS), least: seeds(4, 160) },
+  { options: Object.assign({ kinds: LOSING_SERVERS }, STANDBYS), least: seeds(3, 160) },
   { options: Object.assign({}, STANDBYS, { kinds: LOSING_SERVERS, shape: { ...STANDBYS.shape, ...VALIDATED } }), least: seeds(3, 80) },
   { options: Object.assign({}, STANDBYS, { kinds: LOSING_SERVERS, shape: { ...STANDBYS.shape, ...HELD_OUT } }), least: seeds(3, 80) },
   // Few of them have a standby whose link breaks at once, and that comes again while the arbiter is asked, or that takes over from who leaves: as many as it takes.

@@ -20,8 +20,8 @@ const NAMED = [
 ] as const;
 const SWEEPS: readonly Sweep[] = [
   ...(['async', 'ssp'] as const).flatMap((mode) => [
-    { options: { mode }, least: seeds(8, 150) },
-    { options: Object.assign({ mode }, STANDBYS), least: seeds(mode === 'async' ? 8 : 13, 80) },
+    { options: { mode }, least: seeds(4, 150) },
+    { options: Object.assign({ mode }, STANDBYS), least: seeds(mode === 'async' ? 4 : 6, 80) },
   ]),
   ...NAMED.flatMap((kinds) =>
     (
@@ -31,7 +31,7 @@ const SWEEPS: readonly Sweep[] = [
       ] as const
     ).map((stepMs) => ({
       options: { mode: 'async', check: 'liveness', kinds, stepMs } as const,
-      least: seeds(kinds[0] === 'eat frames' ? 5 : 2, 10),
+      least: seeds(kinds[0] === 'eat frames' ? 3 : 1, 10),
     })),
   ),
 ];
