@@ -4,6 +4,8 @@ import { defineConfig } from 'vitest/config';
 const TOGETHER = [
   ...[
     'client',
+    'codecs',
+    'collectives',
     'control-plane',
     'data',
     'exchange',
@@ -13,16 +15,16 @@ const TOGETHER = [
     'protocol',
     'spec',
     'storage',
-    'testkit/src/simulator',
+    'testkit',
   ].map((folder) => `libs/${folder}/**/*.test.ts`),
-  ...['api', 'dashboard'].map((app) => `apps/${app}/src/**/*.test.{ts,tsx}`),
+  ...['api', 'cli', 'dashboard', 'worker'].map((app) => `apps/${app}/src/**/*.test.{ts,tsx}`),
 ];
 
 /**
  * Libraries whose tests start engines, one after the other in a process: what a file has started, the next one starts anew. Loading tf.js and the
  * engine costs 0.7 s of processor time, which most of the files do not compute for.
  */
-const ENGINES = ['engine', 'ingest', 'models'].map((folder) => `libs/${folder}/src/**/*.test.ts`);
+const ENGINES = ['engine', 'ingest', 'models', 'strategies'].map((folder) => `libs/${folder}/src/**/*.test.ts`);
 /** A module that is mocked has to be loaded by nobody before, and an engine with relaxed SIMD is chosen before any other. */
 const ALONE = ['sparse', 'relaxed'].map((name) => `libs/engine/src/backends/wasm/${name}.test.ts`);
 

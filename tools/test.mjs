@@ -179,7 +179,7 @@ async function runTests(part, { alone, flags, files = part.files ?? [] }) {
   const { status, outputEnd } = await execute(command, {
     alone,
     deadlineMs: part.deadlineMs,
-    env: { ...part.env, PACELINE_TEST_JOURNAL: journalFile },
+    env: { ...part.env, PACELINE_TEST_JOURNAL: journalFile, ...(part.needsBuild ? { PACELINE_BUILT: '1' } : {}) },
   });
   /** @param {string} path */
   const text = (path) => (existsSync(path) ? readFileSync(path, 'utf8') : undefined);
