@@ -1,5 +1,15 @@
 /** What coordinators report is stored once, in order, and acknowledged only when it is stored; what subscribers see has no gap and no double. */
-import { acknowledgedOf, ackFieldName, controlKey, REPORT_STREAM, type JournalEntry } from '@paceline/control-plane';
+import {
+  acknowledgedOf,
+  ackFieldName,
+  attemptKey,
+  controlKey,
+  REPORT_STREAM,
+  reportSignature,
+  sendReport,
+  type JournalEntry,
+  type Report,
+} from '@paceline/control-plane';
 import { createClient, type Client } from 'graphql-ws';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -9,7 +19,7 @@ import { ReportsConsumer } from '../../apps/api/src/reports/consumer.js';
 import { RunSignals } from '../../apps/api/src/runs/run-signals.js';
 import { StatusMoves } from '../../apps/api/src/runs/status-moves.js';
 import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
-import { ControlPlane, createRun, until, type Caller } from './services.js';
+import { ControlPlane, createRun, TOKEN_SECRET, until, type Caller } from './services.js';
 
 let plane: ControlPlane;
 let fleet: ScriptedFleet;
@@ -183,6 +193,46 @@ describe('a journal', () => {
     await good.publish([{ kind: 'event', type: 'run.failed', message: 'too late', data: {} }]);
     await good.acknowledged();
     expect((await stored(good.runId)).status).toBe('SUCCEEDED');
+  });
+
+  it('believes of an attempt only what is signed with its key', async () => {
+    const coordinator = await training();
+    const { runId } = coordinator;
+    const { counters } = plane.api.app.get(ReportsConsumer);
+    const refusedBefore = counters.refused;
+    const finished = { sequence: 1, atMs: 1, kind: 'event', type: 'run.failed', message: 'forged', data: { cause: 'INTERNAL' } } as const;
+    const state = {
+      phase: 'failed' as const,
+      round: 1,
+      totalRounds: 1,
+      view: 1,
+      seats: [],
+      refusedFrames: 0,
+      refusedConnections: 0,
+      waitingFor: null,
+    };
+    const forged: Report = { kind: 'journal', runId, attempt: 1, after: 0, entries: [finished], state };
+    const address = { index: 0, serverId: 'ps-forger', host: '127.0.0.1', port: 9, unixPath: null };
+    const others: Report[] = [
+      { kind: 'server.claimed', runId, attempt: 1, address },
+      { kind: 'server.failed', runId, attempt: 1, index: 0, code: 'FORGED', message: 'forged' },
+      { kind: 'lead.asked', runId, attempt: 1, index: 0, serverId: 'ps-forger', want: 'drop', term: 1 },
+    ];
+    for (const report of [forged, ...others]) await sendReport(fleet.redis, report);
+    for (const key of [attemptKey(TOKEN_SECRET, runId, 2), attemptKey('another secret of more than thirty-two letters', runId, 1), ''])
+      await sendReport(fleet.redis, forged, () => key);
+    const text = JSON.stringify(forged);
+    const signature = reportSignature(attemptKey(TOKEN_SECRET, runId, 1), JSON.stringify({ ...forged, entries: [] }));
+    await fleet.redis.xadd(REPORT_STREAM, '*', 'report', text, 'signature', signature);
+    await coordinator.publish([{ kind: 'event', type: 'worker.joined', message: 'it is true', data: {} }]);
+    await coordinator.acknowledged();
+    expect(counters.refused - refusedBefore).toBe(8);
+    const { status, events } = await stored(runId);
+    expect([
+      status,
+      events.filter((event: object) => (event as { message: string }).message === 'forged'),
+      (events.at(-1) as { message: string }).message,
+    ]).toEqual(['RUNNING', [], 'it is true']);
   });
 
   it('survives bad neighbours: forged, oversized and unknown reports are counted and dropped', async () => {

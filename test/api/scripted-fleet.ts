@@ -7,6 +7,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import {
   ackFieldName,
   ackValue,
+  attemptKey,
   connectRedis,
   controlKey,
   ManualQueue,
@@ -27,7 +28,7 @@ import {
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll } from 'vitest';
-import { ControlPlane, createRun, until, untilStatus } from './services.js';
+import { ControlPlane, createRun, TOKEN_SECRET, until, untilStatus } from './services.js';
 
 type Unnumbered = JournalEntry extends infer E ? (E extends JournalEntry ? Omit<E, 'sequence' | 'atMs'> : never) : never;
 
@@ -116,7 +117,7 @@ export class ScriptedFleet {
   }
 
   report(report: Report): Promise<void> {
-    return sendReport(this.redis, report);
+    return sendReport(this.redis, report, ({ runId, attempt }) => attemptKey(TOKEN_SECRET, runId, attempt));
   }
 
   member(role: 'worker' | 'server', id: string, changes: Partial<FleetMember> = {}): FleetMember {

@@ -212,7 +212,7 @@ describe('without anybody to train', () => {
 describe('with a server that tells lies', () => {
   it('shows markup, escapes and bidirectional tricks as plain text', async () => {
     const { id } = await stack.client.createRun({ name: '</script><script>alert(2)</script>', restarts: 0 });
-    const liar = await startLiar(stack.redisUrl, id);
+    const liar = await startLiar(stack.redisUrl, id, stack.tokenSecret);
     try {
       await open(`/runs/${id}`);
       await page.locator('.event', { hasText: '<img src=x onerror="alert(3)"> red evil & "quoted"' }).waitFor();

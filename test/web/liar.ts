@@ -1,11 +1,12 @@
 /** A parameter server that claims a run and reports hostile texts about it, through the same stream as a real one. */
-import { connectRedis, controlKey, sendReport, startHeartbeats, type Report } from '@paceline/control-plane';
+import { attemptKey, connectRedis, controlKey, sendReport, startHeartbeats, type Report } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { expect } from 'vitest';
 
 const ID = 'ps-liar';
 
-export async function startLiar(redisUrl: string, runId: string): Promise<{ stop(): Promise<void> }> {
+/** @param secret of the installation: nobody else is believed */
+export async function startLiar(redisUrl: string, runId: string, secret: string): Promise<{ stop(): Promise<void> }> {
   const redis = connectRedis(redisUrl, 'liar');
   await new Promise((resolve) => redis.once('ready', resolve));
   const heartbeats = startHeartbeats(redis, 'server', () => ({
@@ -20,10 +21,11 @@ export async function startLiar(redisUrl: string, runId: string): Promise<{ stop
     runId,
   }));
   const address = { index: 0, serverId: ID, host: '127.0.0.1', port: 9, unixPath: null };
-  await sendReport(redis, { kind: 'server.claimed', runId, attempt: 1, address });
+  const keyOf = (): string => attemptKey(secret, runId, 1);
+  await sendReport(redis, { kind: 'server.claimed', runId, attempt: 1, address }, keyOf);
   // The api tells the servers to begin before it believes what a coordinator says.
   await expect.poll(() => redis.hget(controlKey(runId), 'start')).not.toBeNull();
-  for (const report of lies(runId)) await sendReport(redis, report);
+  for (const report of lies(runId)) await sendReport(redis, report, keyOf);
   return {
     stop: async () => {
       await heartbeats.stop();

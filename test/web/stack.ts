@@ -15,6 +15,8 @@ const isRunning = ({ child }: TestProcess): boolean => child.exitCode === null &
 export interface WebStack {
   readonly url: string;
   readonly redisUrl: string;
+  /** What api and servers sign with. */
+  readonly tokenSecret: string;
   /** The key of the team `web`. */
   readonly key: string;
   readonly client: PacelineClient;
@@ -55,7 +57,8 @@ async function assemble(folder: string, started: (RunningService | TestProcess)[
   for (const made of [dataDir, dataStore, socketDir]) mkdirSync(made);
   const port = await findFreePort();
   const adminKey = `pcl_${randomBytes(6).toString('hex')}_${randomBytes(24).toString('base64url')}`;
-  const secret = { PACELINE_TOKEN_SECRET: randomBytes(32).toString('hex') };
+  const tokenSecret = randomBytes(32).toString('hex');
+  const secret = { PACELINE_TOKEN_SECRET: tokenSecret };
   const ofApi = {
     ...secret,
     DATABASE_URL: postgres.url,
@@ -78,6 +81,7 @@ async function assemble(folder: string, started: (RunningService | TestProcess)[
   const { secret: key } = await admin.createApiKey((await admin.createTeam('web')).id, 'browser');
   return {
     url,
+    tokenSecret,
     redisUrl: redis.url,
     key,
     client: createClient({ url, apiKey: key }),

@@ -18,6 +18,7 @@ import { Gate, HostedRun, ParameterStore, PlacementLoop, TraceWatch, type Server
 import {
   ManualQueue,
   PLACEMENT_QUEUE,
+  attemptKey,
   connectRedis,
   placementJobSchema,
   redisControlPlane,
@@ -85,7 +86,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     host: hostname(),
     clock: processClock,
     wallMs: Date.now,
-    controlPlane: redisControlPlane(redis),
+    controlPlane: redisControlPlane(redis, ({ runId, attempt }) => attemptKey(settings.PACELINE_TOKEN_SECRET, runId, attempt)),
     checkpoints: new Checkpoints(openStore(settings.PACELINE_CHECKPOINT_STORE ?? dataDir)),
     weights: {
       pathOf: ({ runId, attempt }) => path.join(dataDir, 'runs', runId, `weights-a${attempt}.safetensors`),

@@ -34,6 +34,9 @@ const CONNECT_DEADLINE_MS = 5_000;
 /** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
+/** Attempts whose last reports may yet be sent. */
+const MOST_KEYS = 16;
+
 export interface ShardHostOptions {
   readonly workerId: string;
   readonly redis: Redis;
@@ -66,6 +69,8 @@ interface Place {
 
 export class ShardHost {
   private readonly places: Place[] = [];
+  /** Of the attempts that it has had parts of, which its reports are signed with. */
+  private readonly tokenKeys = new Map<string, string>();
   /** Counts the bytes of the connections that this process opens. */
   private readonly dialled = createCounters();
   private counted = { sent: 0, received: 0 };
@@ -134,6 +139,13 @@ export class ShardHost {
     for (const run of this.runs(1)) if (run.job.runId === runId && run.job.attempt === attempt && !run.hasStarted) run.drop();
   }
 
+  private keepKey({ runId, attempt, member }: PlacementJob): void {
+    const name = `${runId}/${attempt}`;
+    this.tokenKeys.delete(name); // the newest last
+    if (member) this.tokenKeys.set(name, member.tokenKey);
+    if (this.tokenKeys.size > MOST_KEYS) this.tokenKeys.delete(this.tokenKeys.keys().next().value!);
+  }
+
   private runs(place: number): HostedRun[] {
     return [...(this.places[place]?.loop.runs.values() ?? [])];
   }
@@ -161,6 +173,7 @@ export class ShardHost {
       context,
       address: { serverId: workerId, host: advertise, port: listener.port!, unixPath: listener.unixPath },
       createRun: (job, onGone) => {
+        this.keepKey(job);
         if (this.places.every(({ loop: { runs } }) => runs.size === 0)) this.counted = this.passed();
         return new HostedRun(job, context, (run) => {
           onGone(run);
@@ -182,7 +195,7 @@ export class ShardHost {
       host: hostname(),
       clock: processClock,
       wallMs: Date.now,
-      controlPlane: redisControlPlane(redis),
+      controlPlane: redisControlPlane(redis, ({ runId, attempt }) => this.tokenKeys.get(`${runId}/${attempt}`)),
       checkpoints: new Checkpoints(openStore(checkpointStore ?? dataDir)),
       weights: {
         pathOf: ({ runId, attempt }) => path.join(dataDir, 'runs', runId, `weights-a${attempt}.safetensors`),

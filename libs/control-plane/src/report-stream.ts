@@ -3,13 +3,20 @@ import type { Redis } from 'ioredis';
 import { REPORT_STREAM, REPORT_STREAM_MAX_ENTRIES } from './contract/redis-names.js';
 import type { FleetMember, Report } from './contract/reports.js';
 import { withDeadline } from './redis.js';
+import { isSigned, reportSignature, type SignedReport } from './report-signature.js';
 
 const DEADLINE_MS = 1_500;
 
-/** @throws RedisUnavailableError */
-export async function sendReport(redis: Redis, report: Report): Promise<void> {
+/**
+ * @param keyOf the key that a report of an attempt is signed with, where this process has it
+ * @throws RedisUnavailableError
+ */
+export async function sendReport(redis: Redis, report: Report, keyOf?: (report: SignedReport) => string | undefined): Promise<void> {
+  const text = JSON.stringify(report);
+  const key = isSigned(report) ? keyOf?.(report) : undefined;
+  const signature = key === undefined ? [] : ['signature', reportSignature(key, text)];
   await withDeadline(`report ${report.kind}`, DEADLINE_MS, () =>
-    redis.xadd(REPORT_STREAM, 'MAXLEN', '~', REPORT_STREAM_MAX_ENTRIES, '*', 'report', JSON.stringify(report)),
+    redis.xadd(REPORT_STREAM, 'MAXLEN', '~', REPORT_STREAM_MAX_ENTRIES, '*', 'report', text, ...signature),
   );
 }
 

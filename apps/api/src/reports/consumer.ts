@@ -3,6 +3,7 @@ import { hostname } from 'node:os';
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
   ackFields,
+  attemptKey,
   cancelField,
   REPORT_STREAM,
   ReportReader,
@@ -13,6 +14,7 @@ import {
 } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { isDatabaseOutage } from '../database/outage.js';
+import { Settings } from '../environment.js';
 import { ShardLeads } from '../dispatch/shard-leads.js';
 import { ControlHashes } from '../dispatch/control-hashes.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -34,6 +36,7 @@ const TAKE_OVER_AFTER_MS = 30_000;
 export class ReportsConsumer implements OnModuleDestroy {
   private readonly name = `${hostname()}-${process.pid}`;
   @Inject(TraceKeeper) private readonly traces!: TraceKeeper;
+  @Inject(Settings) private readonly settings!: Settings;
   private readonly reader: ReportReader;
   private takenOverAt = 0;
   private wake: (() => void) | undefined;
@@ -53,6 +56,7 @@ export class ReportsConsumer implements OnModuleDestroy {
       makeGroup: () => this.makeGroup(),
       isMissingGroup,
       store: (report, id) => this.store(report, id),
+      keyOf: ({ runId, attempt }) => attemptKey(this.settings.tokenSecret, runId, attempt),
       confirm: (ids) => this.confirm(ids),
       isDatabaseOutage,
       pause: (ms) => this.pause(ms),
@@ -163,6 +167,9 @@ export class ReportsConsumer implements OnModuleDestroy {
 const isMissingGroup = (error: unknown): boolean => ['NOGROUP', 'UNBLOCKED'].includes(replyCode(error) ?? '');
 
 function toMessage([id, fields]: [string, string[]]): StreamMessage {
-  const at = fields.indexOf('report');
-  return { id, text: at >= 0 && at % 2 === 0 ? fields[at + 1] : undefined };
+  const valueOf = (name: string): string | undefined => {
+    const at = fields.findIndex((field, i) => i % 2 === 0 && field === name);
+    return at < 0 ? undefined : fields[at + 1];
+  };
+  return { id, text: valueOf('report'), signature: valueOf('signature') };
 }

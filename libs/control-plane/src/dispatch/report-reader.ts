@@ -1,7 +1,7 @@
 /**
  * Reads the report stream as one consumer of a group, so that several apis share it.
  *
- *     read a batch -> check each against the contract -> store -> acknowledge to the coordinator -> confirm the batch
+ *     read a batch -> check each against the contract, and who has signed it -> store -> acknowledge to the coordinator -> confirm the batch
  *
  * Redis away: nothing is lost, journals are sent again; the group is made again after a flush. PostgreSQL away: the batch is held and
  * tried again, nothing is acknowledged, and coordinators keep what they have. A report that can never be stored is counted, told and
@@ -9,6 +9,7 @@
  */
 import { reportSchema, type Report } from '../contract/reports.js';
 import { RedisUnavailableError } from '../redis.js';
+import { isGenuine, isSigned, type SignedReport } from '../report-signature.js';
 
 const LONGEST_PAUSE_MS = 2_000;
 const MAX_REPORT_CHARACTERS = 1 << 20;
@@ -17,6 +18,7 @@ export interface StreamMessage {
   /** `ms-n` */
   readonly id: string;
   readonly text: string | undefined;
+  readonly signature?: string | undefined;
 }
 
 export interface ReportPorts {
@@ -27,6 +29,8 @@ export interface ReportPorts {
   isMissingGroup(error: unknown): boolean;
   /** Acknowledged to the journals too, where it is one. @throws RedisUnavailableError when it is stored and that could not be told */
   store(report: Report, id: string): Promise<void>;
+  /** What a report of an attempt has to be signed with. Left out: nothing is (the simulator forges nothing). */
+  keyOf?(report: SignedReport): string;
   /** Nobody needs to read them again. */
   confirm(ids: readonly string[]): Promise<void>;
   isDatabaseOutage(error: unknown): boolean;
@@ -89,18 +93,28 @@ export class ReportReader {
     await this.ports.confirm(batch.map(({ id }) => id));
   }
 
-  private parse({ id, text }: StreamMessage): Report | undefined {
+  private parse({ id, text, signature }: StreamMessage): Report | undefined {
     try {
       if (text !== undefined && text.length <= MAX_REPORT_CHARACTERS) {
         const parsed = reportSchema.safeParse(JSON.parse(text));
-        if (parsed.success) return parsed.data;
-        this.ports.told('refused', { id, issue: parsed.error.issues[0] });
+        if (parsed.success && this.isGenuine(parsed.data, text, signature)) return parsed.data;
+        this.ports.told(
+          'refused',
+          parsed.success
+            ? { id, kind: parsed.data.kind, issue: 'its signature is missing or wrong' }
+            : { id, issue: parsed.error.issues[0] },
+        );
       }
     } catch (error) {
       this.ports.told('refused', { id, error: error as Error });
     }
     this.counters.refused++;
     return undefined;
+  }
+
+  private isGenuine(report: Report, text: string, signature: string | undefined): boolean {
+    const { keyOf } = this.ports;
+    return !keyOf || !isSigned(report) || isGenuine(keyOf(report), text, signature);
   }
 
   /** Returns when the report is stored, can never be stored, or the api stops. */
