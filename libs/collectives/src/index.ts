@@ -17,7 +17,7 @@ export { type KubernetesOptions, KubernetesClusterResolver } from './kubernetes-
 export { type DnsOptions, DnsClusterResolver } from './dns-resolver.js';
 export { ClusterError, MemberLostError } from './errors.js';
 export { groupId, LEAST_SECRET_CHARACTERS } from './proof.js';
-export { nodesOf, type Range, rangeOf, replicasOf } from './parts.js';
+export { nodesOf, PIECE_LENGTH, type Range, rangeOf, replicasOf } from './parts.js';
 export { AllReducePlan } from './all-reduce.js';
 export { packedBytes, type Packing } from './packing.js';
 export { type Add } from './sums.js';

@@ -11,6 +11,7 @@ import {
 } from '@paceline/collectives';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
+import { SUM_CODECS } from './members/packed-sums.js';
 import { resolverOf } from './resolved-by.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { secretOf } from './secret.js';
@@ -26,7 +27,8 @@ export interface ServerState extends About {
   readonly task: { readonly type: string; readonly index: number };
 }
 
-const KNOWN = ['seed', 'secret', 'deadlineMs', 'joinDeadlineMs', 'transport'];
+const KNOWN = ['seed', 'secret', 'deadlineMs', 'joinDeadlineMs', 'transport', 'codec'];
+const CODECS: readonly unknown[] = ['none', ...SUM_CODECS];
 const TRANSPORTS: readonly unknown[] = ['auto', 'tcp', 'unix'];
 
 /** What a ClusterCoordinator takes. */
@@ -127,9 +129,11 @@ export class HybridStrategy extends ServedStrategy {
 function checked<T extends ParameterServerOptions>(name: string, options: T, known: readonly string[]): T {
   const unknown = Object.keys(options).find((key) => !known.includes(key));
   if (unknown !== undefined) throw new ArgumentError(`${name}: there is no option ${unknown}; the options are ${known.join(', ')}`);
-  const { seed = 0, transport = 'auto' } = options;
+  const { seed = 0, transport = 'auto', codec = 'none' } = options;
   if (!Number.isSafeInteger(seed)) throw new ArgumentError(`${name}: seed must be a whole number, not ${String(seed)}`);
   if (!TRANSPORTS.includes(transport)) throw new ArgumentError(`${name}: transport must be auto, tcp or unix, not ${String(transport)}`);
+  if (!CODECS.includes(codec))
+    throw new ArgumentError(`${name}: codec must be ${CODECS.slice(0, -1).join(', ')} or ${String(CODECS.at(-1))}, not ${String(codec)}`);
   return options;
 }
 
@@ -149,6 +153,7 @@ function linked(name: string, resolver: ClusterResolver, options: ParameterServe
     transport: options.transport ?? 'auto',
     shares,
     threads: replicasPerWorker,
+    codec: { kind: options.codec ?? 'none', seed: options.seed ?? 0 },
     deadlineMs: durationOf(name, 'deadlineMs', options.deadlineMs ?? 60_000),
     joinDeadlineMs: durationOf(name, 'joinDeadlineMs', options.joinDeadlineMs ?? 300_000),
   });

@@ -4,6 +4,7 @@
  */
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { UnsupportedError } from './errors.js';
+import type { SumCodec } from './members/packed-sums.js';
 import type {
   HybridOptions,
   LocalUpdateOptions,
@@ -98,6 +99,9 @@ const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions |
   },
 };
 
+/** What comes back in a run are parameters. Rounding these is another thing than rounding a sum, so codec.parameters is left out. */
+const CODEC: RunOption<SumCodec | 'none'> = { kind: 'carried', to: 'codec', value: (kind) => (kind === 'none' ? undefined : { kind }) };
+
 const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
   ...THREADS,
   ...MEMBERS,
@@ -108,8 +112,7 @@ const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
         ? undefined
         : 'each worker of a run keeps the state of the optimizer for its shard alone: leave optimizerSharding out, or set it to sharded',
   },
-  // What comes back in a run are parameters. Rounding these is another thing than rounding a sum, so codec.parameters is left out.
-  codec: { kind: 'carried', to: 'codec', value: (kind) => (kind === 'none' ? undefined : { kind }) },
+  codec: CODEC,
 };
 
 const OUTER = { average: 'sgd', nesterov: 'nesterov', elastic: 'elastic' } as const;
@@ -158,11 +161,19 @@ const PARAMETER_SERVER: RunOptions<ParameterServerOptions> = {
   secret: SECRET,
   joinDeadlineMs: JOIN_DEADLINE,
   transport: TRANSPORT,
+  codec: CODEC,
 };
 
 const HYBRID: RunOptions<HybridOptions> = {
   ...PARAMETER_SERVER,
   replicasPerWorker: { kind: 'counted', to: 'strategy.threads' },
+  codec: {
+    kind: 'refused',
+    why: (codec) =>
+      codec === 'none'
+        ? undefined
+        : 'a codec of a run encodes the gradient of each replica, and hybrid sends the sum of several replicas: leave codec out, or take ParameterServerStrategy',
+  },
 };
 
 /** The tables, by the name of the strategy. */

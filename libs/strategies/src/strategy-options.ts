@@ -85,6 +85,8 @@ export interface ParameterServerOptions extends StrategyOptions {
   readonly joinDeadlineMs?: number;
   /** How processes reach each other: `auto` takes a Unix socket where both are on one host, else TCP. */
   readonly transport?: 'auto' | 'tcp' | 'unix';
+  /** How workers send their gradients to the servers; as float32 by default. Parameters come back as float32. Bits then depend on the number of workers and servers. */
+  readonly codec?: SumCodec | 'none';
 }
 
 export interface HybridOptions extends ParameterServerOptions {

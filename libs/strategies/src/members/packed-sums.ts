@@ -10,11 +10,15 @@ export type SumCodec = (typeof SUM_CODECS)[number];
 /** A member has far fewer nodes than this. The sum of all has −1 in place of the node: the last place of the member before. */
 const PLACES = 1 << 16;
 
-/** @param length elements that are packed: the trainable ones. @param arena where pieces lie; without it only `bytes` may be asked */
-export function packedSums(kind: SumCodec | 'none', seed: number, length: number, arena?: Arena): Packing | undefined {
+/**
+ * @param length elements that are packed: the trainable ones
+ * @param place where pieces lie, or what tells it once there are some; without it only `bytes` may be asked
+ */
+export function packedSums(kind: SumCodec | 'none', seed: number, length: number, place?: Arena | (() => Arena)): Packing | undefined {
   if (kind === 'none') return undefined;
   const codec = codecOf({ kind, errorFeedback: false })!;
   const memory = (): Arena => {
+    const arena = typeof place === 'function' ? place() : place;
     if (arena) return arena;
     throw new Error('a packing without an arena packs nothing');
   };

@@ -7,6 +7,7 @@ import type { TrainingPlan } from '../exchange.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';
 import { runInReplicas, type RunEnds } from './replica-runs.js';
+import type { GradientCodec } from './served-shard.js';
 import {
   CODES,
   bytesOf,
@@ -28,6 +29,7 @@ export interface CoordinatorOptions {
   readonly shares: readonly Share[];
   /** Compute threads of a worker. */
   readonly threads: number;
+  readonly codec: GradientCodec;
   readonly deadlineMs: number;
   readonly joinDeadlineMs: number;
 }
@@ -100,11 +102,14 @@ export class Coordinator {
 
   async open(opened: OpenServed): Promise<void> {
     const { model, plan, description, trainableLength } = opened;
-    const { servers, workers, shares } = this.options;
+    const { servers, workers, shares, codec } = this.options;
     this.models.set(model, opened);
     const nodes = shares.flatMap((share) => share.nodes);
     await this.all(servers, 'open', (server) => ({
-      body: { model, plan: { range: this.range(opened, server), trainableLength, replicas: shares[0]!.replicas, rule: plan.rule, nodes } },
+      body: {
+        model,
+        plan: { range: this.range(opened, server), trainableLength, replicas: shares[0]!.replicas, rule: plan.rule, nodes, codec },
+      },
     }));
     await this.all(workers, 'open', (worker) => this.openedBy(worker, model, plan, description));
   }
@@ -213,8 +218,8 @@ export class Coordinator {
   }
 
   private openedBy(worker: number, model: number, plan: TrainingPlan, description: ModelDescription) {
-    const share = this.options.shares[worker]!;
-    return { body: { model }, parts: [textBytes({ ...plan, description, share } satisfies WorkerPlan)] };
+    const { shares, codec } = this.options;
+    return { body: { model }, parts: [textBytes({ ...plan, description, share: shares[worker]!, codec } satisfies WorkerPlan)] };
   }
 
   /** What the processes are, by their places in the roster. */

@@ -5,6 +5,7 @@ import type { TrainingPlan } from '../exchange.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';
 import type { BatchNumbers, OpenServed } from './coordinator.js';
+import type { GradientCodec } from './served-shard.js';
 
 export interface CoordinatorInit {
   /** The coordinator, the workers, the parameter servers. */
@@ -17,6 +18,7 @@ export interface CoordinatorInit {
   readonly shares: readonly Share[];
   /** Compute threads of a worker. */
   readonly threads: number;
+  readonly codec: GradientCodec;
   readonly deadlineMs: number;
   readonly joinDeadlineMs: number;
   /** ANSWERED and ENDED. */

@@ -31,7 +31,7 @@ import type { PlanSpec, TrainingPlan } from '../exchange.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import type { CommonPoint } from '../threads/meeting.js';
 import type { FromThread, Share } from '../threads/protocol.js';
-import type { Commit, ShardPlan } from './served-shard.js';
+import type { Commit, GradientCodec, ShardPlan } from './served-shard.js';
 
 export interface Begin {
   /** UUID. Workers name it to the servers, so that those of an earlier coordinator are not heard. */
@@ -65,6 +65,7 @@ export interface DescribeText {
 export interface WorkerPlan extends TrainingPlan {
   readonly description: ModelDescription;
   readonly share: Share;
+  readonly codec: GradientCodec;
 }
 
 export interface OpenShard {

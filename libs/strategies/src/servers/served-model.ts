@@ -1,5 +1,5 @@
 /** One model in a worker: its engines in the compute threads, and the memory where rows come and gradients are added up. */
-import { rangeOf } from '@paceline/collectives';
+import { type Range, rangeOf } from '@paceline/collectives';
 import { createLayout, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength } from '@paceline/spec';
 import { PREDICT, STEP } from '../threads/cells.js';
@@ -15,6 +15,8 @@ import {
   type ModelMemory,
 } from '../threads/protocol.js';
 import type { ThreadPool } from '../threads/thread-pool.js';
+import { packedSums } from '../members/packed-sums.js';
+import { floatsOf, messageAt, PackedRange } from './packed-range.js';
 import { answered, bytesOf, type Predict, type Step, type Stepped, type WorkerPlan } from './messages.js';
 
 type Kind = 'inputs' | 'targets' | 'outputs';
@@ -25,6 +27,8 @@ export class ServedModel {
   generation = -1;
   private readonly parameters: Float32Array;
   private readonly sums: readonly Float32Array[];
+  /** With a codec: of each server, and for each node. */
+  private readonly packed: readonly { readonly range: PackedRange; readonly messages: readonly Uint8Array[] }[] | undefined;
   private readonly header: Float64Array;
   private readonly losses: Float64Array;
   private readonly floats: Readonly<Record<Kind, readonly number[]>>;
@@ -37,16 +41,26 @@ export class ServedModel {
     private readonly plan: WorkerPlan,
     private readonly servers: number,
   ) {
-    const { description, share, format } = plan;
+    const { description, share, format, codec } = plan;
     this.layout = createLayout(description);
+    const packing = packedSums(codec.kind, codec.seed, this.layout.trainableLength, () => arena);
+    const ranges = packing && Array.from({ length: servers }, (_, server) => new PackedRange(packing, this.range(server)));
+    const messageFloats = (ranges ?? []).reduce((sum, range) => sum + floatsOf(range) * share.nodes.length, 0);
     const { arena, memory }: { arena: ReturnType<typeof placed>['arena']; memory: ModelMemory } = placed(this.layout, {
       share,
       slots: [],
-      placement: undefined,
+      placement: ranges && { scratch: messageFloats, own: undefined },
       isLocal: false,
     });
     this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
     this.sums = share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, this.layout.totalLength));
+    let free = memory.scratch;
+    const messageOf = (range: PackedRange): Uint8Array => {
+      const message = messageAt(arena, free, range);
+      free += floatsOf(range) * 4;
+      return message;
+    };
+    this.packed = ranges?.map((range) => ({ range, messages: share.nodes.map(() => messageOf(range)) }));
     this.header = new Float64Array(memory.header);
     this.losses = new Float64Array(memory.losses);
     this.floats = {
@@ -67,13 +81,21 @@ export class ServedModel {
     return Array.from({ length: this.servers }, (_, server) => bytesOf(this.part(vector, server)));
   }
 
-  /** The sums of the nodes, of the range of a server. */
-  sumsFor(server: number): Uint8Array[] {
-    return this.sums.map((sum) => bytesOf(this.part(sum, server)));
+  /** The sums of the nodes, of the range of a server. They stay as they are until the next step. */
+  sumsFor(server: number, round: number): readonly Uint8Array[] {
+    const packed = this.packed?.[server];
+    if (!packed) return this.sums.map((sum) => bytesOf(this.part(sum, server)));
+    const { range, messages } = packed;
+    this.nodes.forEach(({ lo }, i) => range.pack(this.part(this.sums[i]!, server), messages[i]!, { round, server, lo }));
+    return messages;
+  }
+
+  private range(server: number): Range {
+    return rangeOf(this.layout.totalLength, this.servers, server);
   }
 
   private part(vector: Float32Array, server: number): Float32Array {
-    const { offset, length } = rangeOf(this.layout.totalLength, this.servers, server);
+    const { offset, length } = this.range(server);
     return vector.subarray(offset, offset + length);
   }
 

@@ -12,8 +12,10 @@ import { TreeSum, type Range } from '@paceline/collectives';
 import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import type { Node } from '@paceline/learning';
 import { ArgumentError } from '../errors.js';
+import { packedSums, type SumCodec } from '../members/packed-sums.js';
 import { updateOf, type Update } from '../threads/updates.js';
 import { initialSlots, type UpdateRule } from '../update-rule.js';
+import { floatsOf, messageAt, PackedRange } from './packed-range.js';
 
 export interface ShardPlan {
   readonly range: Range;
@@ -22,6 +24,14 @@ export interface ShardPlan {
   readonly rule: UpdateRule;
   /** Nodes of the reduction tree that workers send, of all of them. */
   readonly nodes: readonly Node[];
+  readonly codec: GradientCodec;
+}
+
+/** How sums travel to the servers. */
+export interface GradientCodec {
+  readonly kind: SumCodec | 'none';
+  /** Its random numbers follow from it. */
+  readonly seed: number;
 }
 
 export interface Commit {
@@ -46,6 +56,8 @@ export class ServedShard {
   private readonly slots: readonly number[];
   private readonly gradients: readonly number[];
   private readonly zeros: number;
+  /** Where a sum lies as it has come, and what it is made into. */
+  private readonly encoded: { readonly range: PackedRange; readonly message: Uint8Array } | undefined;
   private readonly update: Update;
   private trained: readonly Range[] = [];
   private copy: { readonly generation: number; readonly bytes: Uint8Array } | undefined;
@@ -55,10 +67,12 @@ export class ServedShard {
   private closedRound = -1;
 
   constructor(private readonly plan: ShardPlan) {
-    const { range, rule, nodes } = plan;
+    const { range, rule, nodes, codec, trainableLength } = plan;
+    const packing = packedSums(codec.kind, codec.seed, trainableLength, () => this.arena);
+    const packed = packing && new PackedRange(packing, range);
     const initial = initialSlots(rule);
     const vectors = [1, ...initial, ...nodes, 1].length;
-    const bytes = (vectors * range.length + BLOCK_LENGTH) * 4 + (vectors + 1) * LINE_BYTES + (1 << 16);
+    const bytes = (vectors * range.length + BLOCK_LENGTH + (packed ? floatsOf(packed) : 0)) * 4 + (vectors + 2) * LINE_BYTES + (1 << 16);
     if (bytes > ARENA_MAXIMUM_BYTES)
       throw new ArgumentError(
         `${range.length} parameters with ${initial.length} slots are too many for one parameter server: start more of them`,
@@ -73,6 +87,7 @@ export class ServedShard {
     this.slots = initial.map((value) => filled(this.trainable.length, value));
     this.gradients = nodes.map(() => filled(range.length));
     this.zeros = filled(BLOCK_LENGTH);
+    this.encoded = packed && { range: packed, message: messageAt(this.arena, filled(floatsOf(packed)), packed) };
     this.update = updateOf(rule, this.zeros);
     this.train([{ offset: 0, length: plan.trainableLength }]);
   }
@@ -134,10 +149,17 @@ export class ServedShard {
     for (const [i, { lo, hi }] of nodes.entries()) {
       const place = this.plan.nodes.findIndex((node) => node.lo === lo && node.hi === hi);
       if (place < 0) throw new ArgumentError(`the sum of the replicas ${lo} to ${hi - 1} is of no worker`);
-      this.write(this.gradients[place]!, values[i]);
+      if (this.encoded) this.decode(this.encoded, place, values[i]);
+      else this.write(this.gradients[place]!, values[i]);
       this.here.set(place, { lo, hi });
     }
     return true;
+  }
+
+  private decode({ range, message }: NonNullable<ServedShard['encoded']>, place: number, values: Uint8Array | undefined): void {
+    if (values?.length !== message.length) throw new ArgumentError(`${values?.length ?? 0} bytes for a sum that takes ${message.length}`);
+    message.set(values);
+    if (!range.unpack(message, this.view(place))) throw new ArgumentError(`a sum is not as ${this.plan.codec.kind} writes it`);
   }
 
   private write(pointer: number, values: Uint8Array | undefined): void {

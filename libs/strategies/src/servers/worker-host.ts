@@ -168,7 +168,7 @@ export class WorkerHost {
     await this.atAll((peer, server) =>
       peer.request(
         'sums',
-        { body: { model: step.model, session, round, nodes: model.nodes }, parts: model.sumsFor(server) },
+        { body: { model: step.model, session, round, nodes: model.nodes }, parts: model.sumsFor(server, round) },
         { deadlineMs },
       ),
     );

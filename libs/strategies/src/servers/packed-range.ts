@@ -1,0 +1,80 @@
+/**
+ * The sum of a node, of the range of one server, in fewer bytes. What is trained is cut into pieces, which a codec writes one behind the other, each from a multiple of four bytes on;
+ * what layers keep follows as float32: it is used as it is, and no later step would mend what is rounded.
+ *
+ *     range     | piece 0 | piece 1 | … | state of layers |
+ *     message   | encoded | encoded | … | float32         |
+ */
+import { PIECE_LENGTH, type Packing, type Range } from '@paceline/collectives';
+import type { Arena } from '@paceline/kernels';
+
+const FLOAT_BYTES = 4;
+const aligned = (bytes: number): number => Math.ceil(bytes / FLOAT_BYTES) * FLOAT_BYTES;
+
+interface Part extends Range {
+  /** Where it lies in the message. */
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/** What a sum of the range is of: numbers that no other sum has. */
+export interface SumKey {
+  readonly round: number;
+  readonly server: number;
+  /** The first replica of the node. */
+  readonly lo: number;
+}
+
+export class PackedRange {
+  /** Of a message. */
+  readonly bytes: number;
+  private readonly pieces: readonly Part[];
+  private readonly state: Part;
+
+  constructor(
+    private readonly packing: Packing,
+    { offset, length }: Range,
+  ) {
+    const trained = Math.min(Math.max(packing.length - offset, 0), length);
+    const pieces: Part[] = [];
+    let at = 0;
+    for (let from = 0; from < trained; from += PIECE_LENGTH) {
+      const piece = { offset: from, length: Math.min(PIECE_LENGTH, trained - from) };
+      const bytes = packing.bytes(piece.length);
+      pieces.push({ ...piece, at, bytes });
+      at = aligned(at + bytes);
+    }
+    this.pieces = pieces;
+    this.state = { offset: trained, length: length - trained, at, bytes: (length - trained) * FLOAT_BYTES };
+    this.bytes = at + this.state.bytes;
+  }
+
+  /** @param values of the range. @param into of `bytes`. Both lie in the arena of the packing. */
+  pack(values: Float32Array, into: Uint8Array, { round, server, lo }: SumKey): void {
+    for (const [i, { offset, length, at, bytes }] of this.pieces.entries())
+      this.packing.pack(values.subarray(offset, offset + length), into.subarray(at, at + bytes), [round, server, lo, i]);
+    const { offset, length, at } = this.state;
+    const kept = values.subarray(offset, offset + length);
+    into.set(new Uint8Array(kept.buffer, kept.byteOffset, kept.byteLength), at);
+  }
+
+  /** @returns false when the bytes are none that `pack` writes */
+  unpack(from: Uint8Array, values: Float32Array): boolean {
+    if (from.length !== this.bytes) return false;
+    for (const { offset, length, at, bytes } of this.pieces)
+      if (!this.packing.unpack(from.subarray(at, at + bytes), values.subarray(offset, offset + length))) return false;
+    const { offset, length, at, bytes } = this.state;
+    const kept = values.subarray(offset, offset + length);
+    new Uint8Array(kept.buffer, kept.byteOffset, kept.byteLength).set(from.subarray(at, at + bytes));
+    return true;
+  }
+}
+
+/** Float32 elements of memory that a message takes. */
+export const floatsOf = ({ bytes }: PackedRange): number => Math.ceil(bytes / FLOAT_BYTES);
+
+/** A message in an arena. */
+export function messageAt(arena: Arena, pointer: number, { bytes }: PackedRange): Uint8Array {
+  const { buffer } = arena.memory;
+  return bytes === 0 ? new Uint8Array(0) : new Uint8Array(buffer, pointer, bytes);
+}
