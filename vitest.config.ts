@@ -24,7 +24,9 @@ const TOGETHER = [
  * Libraries whose tests start engines, one after the other in a process: what a file has started, the next one starts anew. Loading tf.js and the
  * engine costs 0.7 s of processor time, which most of the files do not compute for.
  */
-const ENGINES = ['engine', 'ingest', 'models', 'strategies'].map((folder) => `libs/${folder}/src/**/*.test.ts`);
+const ENGINES = ['engine', 'ingest', 'models'].map((folder) => `libs/${folder}/src/**/*.test.ts`);
+/** Strategies change the tf.js of their process, so none of the engines' tests shares one with them. */
+const STRATEGIES = ['libs/strategies/src/**/*.test.ts'];
 /** A module that is mocked has to be loaded by nobody before, and an engine with relaxed SIMD is chosen before any other. */
 const ALONE = ['sparse', 'relaxed'].map((name) => `libs/engine/src/backends/wasm/${name}.test.ts`);
 
@@ -63,6 +65,7 @@ export default defineConfig({
           restoreMocks: true,
         },
       },
+      { extends: true, test: { name: 'strategies', include: STRATEGIES, isolate: false, restoreMocks: true } },
       { extends: true, test: { name: 'alone', include: ALONE } },
       // A thread has one engine at a time; processes, environment variables and folders are those of a process.
       {
@@ -70,7 +73,7 @@ export default defineConfig({
         test: {
           name: 'apart',
           include: ['libs/**/src/**/*.test.ts', 'apps/**/src/**/*.test.{ts,tsx}'],
-          exclude: ['**/node_modules/**', '**/dist/**', ...TOGETHER, ...ENGINES],
+          exclude: ['**/node_modules/**', '**/dist/**', ...TOGETHER, ...ENGINES, ...STRATEGIES],
         },
       },
     ],
