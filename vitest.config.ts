@@ -15,7 +15,7 @@ const TOGETHER = [
     'protocol',
     'spec',
     'storage',
-    'testkit',
+    'testkit/src/simulator',
   ].map((folder) => `libs/${folder}/**/*.test.ts`),
   ...['api', 'cli', 'dashboard', 'worker'].map((app) => `apps/${app}/src/**/*.test.{ts,tsx}`),
 ];
@@ -28,7 +28,10 @@ const ENGINES = ['engine', 'ingest', 'models'].map((folder) => `libs/${folder}/s
 /** Strategies change the tf.js of their process, so none of the engines' tests shares one with them. */
 const STRATEGIES = ['libs/strategies/src/**/*.test.ts'];
 /** A module that is mocked has to be loaded by nobody before, and an engine with relaxed SIMD is chosen before any other. */
-const ALONE = ['sparse', 'relaxed'].map((name) => `libs/engine/src/backends/wasm/${name}.test.ts`);
+const ALONE = [
+  ...['sparse', 'relaxed'].map((name) => `libs/engine/src/backends/wasm/${name}.test.ts`),
+  'libs/collectives/src/socket-transport.test.ts',
+];
 
 /** Unit tests run from the sources: the `paceline-source` export condition of our packages points at src/. */
 export default defineConfig({
@@ -53,7 +56,13 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: 'together', include: TOGETHER, exclude: ['**/node_modules/**', '**/dist/**'], isolate: false, restoreMocks: true },
+        test: {
+          name: 'together',
+          include: TOGETHER,
+          exclude: ['**/node_modules/**', '**/dist/**', ...ALONE],
+          isolate: false,
+          restoreMocks: true,
+        },
       },
       {
         extends: true,

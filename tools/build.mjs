@@ -6,7 +6,7 @@
  *     otherwise, for `npm run demo` and `npm start` ->  nx run paceline:runnable: the same without type checks, 15 s of computing less (26 to 11)
  *
  * The TypeScript projects are compiled by one `tsc -b`, not by one per package: on two cores 10 s against 20 s when nothing is cached, as
- * each compiler has to start and read the same declarations again. `nx build NAME` still builds a single project.
+ * each compiler has to start and read the same declarations again. `nx build NAME` still builds a single project, without its bundles.
  * A second build that starts meanwhile waits for the first.
  */
 import { spawnSync } from 'node:child_process';
@@ -90,7 +90,17 @@ function isFresh(checked) {
 
 function presentOutputs() {
   return outputs().flatMap((dist) =>
-    ['.tsbuildinfo', 'index.js', 'main.js', 'bundle/main.js', 'bundle/compute-thread.js', 'kernels.wasm', 'index.html']
+    [
+      '.tsbuildinfo',
+      'index.js',
+      'main.js',
+      'bundle/main.js',
+      'bundle/compute-thread.js',
+      'library/index.js',
+      'library/server-entry.js',
+      'kernels.wasm',
+      'index.html',
+    ]
       .map((name) => join(dist, name))
       .filter((file) => existsSync(join(root, file))),
   );

@@ -19,13 +19,25 @@ export function packageFolderOf(id) {
   return join(id.slice(0, at + FOLDER.length), first, first.startsWith('@') ? second : '');
 }
 
-/** @param {string} folder of a package */
-function sectionOf(folder) {
+/**
+ * What the files themselves say of their licence, each comment once: the bundles have none of them.
+ * @param {readonly string[]} files
+ */
+function commentsOf(files) {
+  const comments = files.flatMap((file) => readFileSync(file, 'utf8').match(/\/\*[\s\S]*?\*\//g) ?? []);
+  return [...new Set(comments.filter((comment) => /@license|copyright/i.test(comment)))];
+}
+
+/**
+ * @param {string} folder of a package
+ * @param {readonly string[]} modules of it
+ */
+function sectionOf(folder, modules) {
   const { name, version, license, licenses, author, repository } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
   const files = readdirSync(folder)
     .filter((file) => LICENCE_FILE.test(file))
     .sort();
-  const texts = files.map((file) => readFileSync(join(folder, file), 'utf8').trim());
+  const texts = files.length > 0 ? files.map((file) => readFileSync(join(folder, file), 'utf8').trim()) : commentsOf(modules);
   const terms = license?.type ?? license ?? licenses?.map((/** @type {{type: string}} */ { type }) => type).join(' or ');
   const where = repository?.url ?? repository;
   const title = [`${name} ${version}`, terms, author?.name ?? author, where].filter((part) => typeof part === 'string').join('\n');
@@ -37,15 +49,22 @@ function sectionOf(folder) {
  * @returns {string}
  */
 export function noticesOf(modules) {
-  const folders = new Set();
+  /** @type {Map<string, Set<string>>} */
+  const folders = new Map();
   for (const id of modules) {
-    const folder = packageFolderOf(id.split('?')[0] ?? id);
-    if (folder && existsSync(join(folder, 'package.json'))) folders.add(folder);
+    const path = id.split('?')[0] ?? id;
+    const folder = packageFolderOf(path);
+    if (!folder || !existsSync(join(folder, 'package.json'))) continue;
+    const known = folders.get(folder) ?? new Set();
+    folders.set(folder, known.add(path));
   }
   /** @type {Map<string, string>} */
   const sections = new Map();
-  for (const folder of folders) {
-    const { title, texts } = sectionOf(folder);
+  for (const [folder, files] of folders) {
+    const { title, texts } = sectionOf(
+      folder,
+      [...files].filter((file) => existsSync(file)),
+    );
     sections.set(title, [title, ...texts].join('\n\n'));
   }
   const sorted = [...sections].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, text]) => text);

@@ -2,9 +2,9 @@
 import {
   acknowledgedOf,
   ackFieldName,
-  attemptKey,
   controlKey,
   REPORT_STREAM,
+  reportKey,
   reportSignature,
   sendReport,
   type JournalEntry,
@@ -195,38 +195,37 @@ describe('a journal', () => {
     expect((await stored(good.runId)).status).toBe('SUCCEEDED');
   });
 
-  it('believes of an attempt only what is signed with its key', async () => {
+  it('believes who serves only what is signed', async () => {
     const coordinator = await training();
     const { runId } = coordinator;
     const { counters } = plane.api.app.get(ReportsConsumer);
     const refusedBefore = counters.refused;
     const finished = { sequence: 1, atMs: 1, kind: 'event', type: 'run.failed', message: 'forged', data: { cause: 'INTERNAL' } } as const;
-    const state = {
-      phase: 'failed' as const,
-      round: 1,
-      totalRounds: 1,
-      view: 1,
-      seats: [],
-      refusedFrames: 0,
-      refusedConnections: 0,
-      waitingFor: null,
-    };
+    const counts = { round: 1, totalRounds: 1, view: 1, refusedFrames: 0, refusedConnections: 0 };
+    const state = { phase: 'failed' as const, seats: [], waitingFor: null, ...counts };
     const forged: Report = { kind: 'journal', runId, attempt: 1, after: 0, entries: [finished], state };
     const address = { index: 0, serverId: 'ps-forger', host: '127.0.0.1', port: 9, unixPath: null };
     const others: Report[] = [
       { kind: 'server.claimed', runId, attempt: 1, address },
       { kind: 'server.failed', runId, attempt: 1, index: 0, code: 'FORGED', message: 'forged' },
       { kind: 'lead.asked', runId, attempt: 1, index: 0, serverId: 'ps-forger', want: 'drop', term: 1 },
+      { kind: 'heartbeat', role: 'server', member: fleet.member('server', 'ps-forger') },
+      { kind: 'goodbye', role: 'server', id: serverId },
     ];
     for (const report of [forged, ...others]) await sendReport(fleet.redis, report);
-    for (const key of [attemptKey(TOKEN_SECRET, runId, 2), attemptKey('another secret of more than thirty-two letters', runId, 1), ''])
-      await sendReport(fleet.redis, forged, () => key);
+    const keys = [
+      reportKey(TOKEN_SECRET, { ...forged, attempt: 2 }),
+      reportKey('another secret of more than thirty-two letters', forged),
+      '',
+    ];
+    for (const key of keys) await sendReport(fleet.redis, forged, () => key);
     const text = JSON.stringify(forged);
-    const signature = reportSignature(attemptKey(TOKEN_SECRET, runId, 1), JSON.stringify({ ...forged, entries: [] }));
+    const signature = reportSignature(reportKey(TOKEN_SECRET, forged), JSON.stringify({ ...forged, entries: [] }));
     await fleet.redis.xadd(REPORT_STREAM, '*', 'report', text, 'signature', signature);
     await coordinator.publish([{ kind: 'event', type: 'worker.joined', message: 'it is true', data: {} }]);
     await coordinator.acknowledged();
-    expect(counters.refused - refusedBefore).toBe(8);
+    expect(counters.refused - refusedBefore).toBe(10);
+    expect(await plane.admin.gql('{ servers { id } }').then(({ data }) => JSON.stringify(data))).not.toContain('ps-forger');
     const { status, events } = await stored(runId);
     expect([
       status,

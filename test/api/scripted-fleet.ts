@@ -7,12 +7,12 @@ import { createServer, type AddressInfo } from 'node:net';
 import {
   ackFieldName,
   ackValue,
-  attemptKey,
   connectRedis,
   controlKey,
   ManualQueue,
   PLACEMENT_QUEUE,
   placementJobSchema,
+  reportKey,
   sendReport,
   STEP_TASK_QUEUE,
   stepTaskJobSchema,
@@ -117,7 +117,7 @@ export class ScriptedFleet {
   }
 
   report(report: Report): Promise<void> {
-    return sendReport(this.redis, report, ({ runId, attempt }) => attemptKey(TOKEN_SECRET, runId, attempt));
+    return sendReport(this.redis, report, (signed) => reportKey(TOKEN_SECRET, signed));
   }
 
   member(role: 'worker' | 'server', id: string, changes: Partial<FleetMember> = {}): FleetMember {

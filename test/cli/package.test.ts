@@ -57,9 +57,18 @@ test('it holds what is built, and neither tests nor sources', async () => {
   const { stdout } = await run('tar', ['tzf', archive], { maxBuffer: 16 << 20 });
   const files = stdout.split('\n');
   const bundles = [...['api', 'ps', 'worker'].map((app) => `apps/${app}`), 'node_modules/@paceline/strategies'];
-  const notices = bundles.map((place) => `${place}/dist/bundle/THIRD-PARTY-NOTICES.txt`);
+  const library = 'node_modules/@paceline/strategies/dist/library';
+  const notices = [...bundles.map((place) => `${place}/dist/bundle`), library].map((place) => `${place}/THIRD-PARTY-NOTICES.txt`);
   const page = ['apps/dashboard/dist/index.html', 'apps/dashboard/dist/third-party-licenses.md'];
-  for (const file of ['apps/cli/bin/paceline.mjs', 'apps/api/dist/main.js', ...page, ...notices, 'index.d.ts', 'README.md'])
+  for (const file of [
+    'apps/cli/bin/paceline.mjs',
+    'apps/api/dist/main.js',
+    ...page,
+    ...notices,
+    `${library}/index.js`,
+    'index.d.ts',
+    'README.md',
+  ])
     expect(files).toContain(`package/${file}`);
   expect(files.filter((file) => /\.test\.|\.map$|\/src\/|testkit/u.test(file))).toEqual([]);
 });

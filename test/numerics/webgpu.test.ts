@@ -252,7 +252,7 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
   it.runIf(isSoak)('has the gradients of wasm for the losses that have operations of their own', async () => {
     const batch = batchOf(3);
     // Each brings operations that the others have not; the rest is held to the loops on the processor (row-losses.test.ts).
-    const losses = isSoak ? ['meanSquaredLogarithmicError', 'categoricalHinge', 'cosineSimilarity'] : ['categoricalHinge'];
+    const losses = ['meanSquaredLogarithmicError', 'categoricalHinge', 'cosineSimilarity'];
     const model = sequential(['Dense', { units: 10, activation: 'softmax', batch_input_shape: [null, 784] }]);
     for (const loss of losses) {
       const run = { model, loss } as RunSpecInput;

@@ -1,5 +1,5 @@
 /** A parameter server that claims a run and reports hostile texts about it, through the same stream as a real one. */
-import { attemptKey, connectRedis, controlKey, sendReport, startHeartbeats, type Report } from '@paceline/control-plane';
+import { connectRedis, controlKey, reportKey, sendReport, startHeartbeats, type KeyOfReport, type Report } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { expect } from 'vitest';
 
@@ -9,7 +9,8 @@ const ID = 'ps-liar';
 export async function startLiar(redisUrl: string, runId: string, secret: string): Promise<{ stop(): Promise<void> }> {
   const redis = connectRedis(redisUrl, 'liar');
   await new Promise((resolve) => redis.once('ready', resolve));
-  const heartbeats = startHeartbeats(redis, 'server', () => ({
+  const keyOf: KeyOfReport = (report) => reportKey(secret, report);
+  const describe = () => ({
     id: ID,
     host: '<i>host</i>',
     pid: 1,
@@ -19,9 +20,9 @@ export async function startLiar(redisUrl: string, runId: string, secret: string)
     fingerprint: null,
     rssBytes: 1,
     runId,
-  }));
+  });
+  const heartbeats = startHeartbeats(redis, 'server', describe, keyOf);
   const address = { index: 0, serverId: ID, host: '127.0.0.1', port: 9, unixPath: null };
-  const keyOf = (): string => attemptKey(secret, runId, 1);
   await sendReport(redis, { kind: 'server.claimed', runId, attempt: 1, address }, keyOf);
   // The api tells the servers to begin before it believes what a coordinator says.
   await expect.poll(() => redis.hget(controlKey(runId), 'start')).not.toBeNull();

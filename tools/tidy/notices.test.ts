@@ -23,7 +23,7 @@ test('a module belongs to the innermost package; our own code belongs to none', 
   expect(packageFolderOf('\0rolldown/runtime')).toBeUndefined();
 });
 
-test('each package is named once, with its terms and all its licence files', () => {
+test('each package is named once, with its terms and all its licence files, or what its code says of its licence', () => {
   const one = installed(
     'one',
     { name: 'one', version: '1.0.0', license: 'MIT' },
@@ -34,6 +34,15 @@ test('each package is named once, with its terms and all its licence files', () 
     { name: '@of/two', version: '2.0.0', licenses: [{ type: 'BSD' }] },
     { 'licence.txt': 'Copyright of two' },
   );
+  const three = installed('three', { name: 'three', version: '3.0.0' }, {});
+  mkdirSync(join(three, '..'), { recursive: true });
+  writeFileSync(
+    three,
+    '/* what it does */\n/** @license\n * Of three. */\nf(); /* (c) Copyright of three */ /** @license\n * Of three. */\n',
+  );
+  const own = noticesOf([three]);
+  for (const part of ['@license\n * Of three.', '(c) Copyright of three']) expect(own.split(part)).toHaveLength(2);
+  expect(own).not.toContain('what it does');
   const text = noticesOf([two, one, `${one}?commonjs`, '/x/libs/spec/dist/index.js']);
   expect(text.match(/^(one|@of\/two) .*/gm)).toEqual(['@of/two 2.0.0', 'one 1.0.0']);
   for (const part of ['MIT', 'Copyright of one', 'Notice of one', 'BSD', 'Copyright of two']) expect(text.split(part)).toHaveLength(2);

@@ -18,13 +18,14 @@ import { Gate, HostedRun, ParameterStore, PlacementLoop, TraceWatch, type Server
 import {
   ManualQueue,
   PLACEMENT_QUEUE,
-  attemptKey,
   connectRedis,
   placementJobSchema,
   redisControlPlane,
+  reportKey,
   startHeartbeats,
   tokenVerifier,
-  type FleetReporter,
+  type FleetMember,
+  type KeyOfReport,
 } from '@paceline/control-plane';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
@@ -81,12 +82,13 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   const tls: TlsSettings | undefined = identity && { identity, peers: ['server'] };
   const listener = await openListener(bind, settings, gate, { serverId, link, identity, log });
   const dataDir = path.resolve(settings.PACELINE_DATA_DIR);
+  const keyOfReport: KeyOfReport = (report) => reportKey(settings.PACELINE_TOKEN_SECRET, report);
   const context: ServerContext = {
     serverId,
     host: hostname(),
     clock: processClock,
     wallMs: Date.now,
-    controlPlane: redisControlPlane(redis, ({ runId, attempt }) => attemptKey(settings.PACELINE_TOKEN_SECRET, runId, attempt)),
+    controlPlane: redisControlPlane(redis, keyOfReport),
     checkpoints: new Checkpoints(openStore(settings.PACELINE_CHECKPOINT_STORE ?? dataDir)),
     weights: {
       pathOf: ({ runId, attempt }) => path.join(dataDir, 'runs', runId, `weights-a${attempt}.safetensors`),
@@ -110,15 +112,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   });
   const dropped = () => [...placements.runs.values()].reduce((sum, run) => sum + run.counters.droppedFrames, 0);
   const self = { id: serverId, host: hostname(), pid: process.pid, startedAtMs: Date.now() };
-  const fleet: FleetReporter = startHeartbeats(redis, 'server', () => ({
-    ...self,
-    protocolVersion: PROTOCOL_VERSION,
-    version: '0.1.0',
-    fingerprint: null,
-    rssBytes: process.memoryUsage.rss(),
-    memoryBytes: usableMemoryBytes(),
-    runId: [...placements.runs.keys()][0] ?? null,
-  }));
+  const fleet = startHeartbeats(redis, 'server', () => presence(self, placements), keyOfReport);
   placements.start();
   const trace = watchTraces(context, placements);
   return {
@@ -134,6 +128,19 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     },
   };
 }
+
+const presence = (
+  self: Pick<FleetMember, 'id' | 'host' | 'pid' | 'startedAtMs'>,
+  { runs }: Pick<PlacementLoop<HostedRun>, 'runs'>,
+): FleetMember => ({
+  ...self,
+  protocolVersion: PROTOCOL_VERSION,
+  version: '0.1.0',
+  fingerprint: null,
+  rssBytes: process.memoryUsage.rss(),
+  memoryBytes: usableMemoryBytes(),
+  runId: [...runs.keys()][0] ?? null,
+});
 
 function watchTraces({ controlPlane, clock, wallMs, serverId, host, log }: ServerContext, { runs }: PlacementLoop<HostedRun>): TraceWatch {
   return new TraceWatch({

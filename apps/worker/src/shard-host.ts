@@ -195,7 +195,9 @@ export class ShardHost {
       host: hostname(),
       clock: processClock,
       wallMs: Date.now,
-      controlPlane: redisControlPlane(redis, ({ runId, attempt }) => this.tokenKeys.get(`${runId}/${attempt}`)),
+      controlPlane: redisControlPlane(redis, (report) =>
+        'runId' in report ? this.tokenKeys.get(`${report.runId}/${report.attempt}`) : undefined,
+      ),
       checkpoints: new Checkpoints(openStore(checkpointStore ?? dataDir)),
       weights: {
         pathOf: ({ runId, attempt }) => path.join(dataDir, 'runs', runId, `weights-a${attempt}.safetensors`),

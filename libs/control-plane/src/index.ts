@@ -57,7 +57,7 @@ export {
 export { chromeTrace, type ChromeTrace, type TraceEvent } from './trace/chrome-trace.js';
 export { arbitrate, type Lead } from './arbiter.js';
 export { connectRedis, RedisUnavailableError, withDeadline } from './redis.js';
-export { isGenuine, isSigned, reportSignature, type SignedReport } from './report-signature.js';
+export { type KeyOfReport, reportKey, reportSignature } from './report-signature.js';
 export { controlFor, type FleetReporter, sendReport, startHeartbeats } from './report-stream.js';
 export { type ControlPlane, type HeldJob, type JobQueue, redisControlPlane } from './process-ports.js';
 export { ManualQueue } from './manual-queue.js';

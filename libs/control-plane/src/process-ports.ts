@@ -7,7 +7,7 @@ import { controlKey } from './contract/redis-names.js';
 import type { ControlFields } from './contract/control.js';
 import type { Report } from './contract/reports.js';
 import { withDeadline } from './redis.js';
-import type { SignedReport } from './report-signature.js';
+import type { KeyOfReport } from './report-signature.js';
 import { sendReport } from './report-stream.js';
 
 const DEADLINE_MS = 1_500;
@@ -47,7 +47,7 @@ export interface HeldJob<T> {
 }
 
 /** @param keyOf what reports of servers are signed with; left out where none is sent */
-export function redisControlPlane(redis: Redis, keyOf?: (report: SignedReport) => string | undefined): ControlPlane {
+export function redisControlPlane(redis: Redis, keyOf?: KeyOfReport): ControlPlane {
   return {
     readControl: (runId, also = []) => readControl(redis, runId, also),
     sendReport: (report) => sendReport(redis, report, keyOf),

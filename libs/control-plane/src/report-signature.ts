@@ -1,25 +1,43 @@
 /**
- * Reports that decide about an attempt are signed by who holds a part of it: the api takes no claim, journal or failure of a server from anybody else who may
- * append to the stream. A parameter server has the secret of the installation, a worker that holds a shard the key of its attempt alone (token-verifier.ts).
- * What workers say about themselves (heartbeats, seats) is not signed: they have no key.
+ * Reports of who serves are signed, so that the api takes none from anybody else who may append to the stream:
+ *
+ * | report | key |
+ * |---|---|
+ * | claims, journals, failures and questions about the lead of an attempt | of the attempt (`attemptKey`) |
+ * | heartbeats and goodbyes of parameter servers | of all parameter servers |
+ * | heartbeats, goodbyes and seats of workers; traces | none |
+ *
+ * A parameter server has the secret of the installation, which all keys are made from; a worker that holds a shard has the key of its attempt. Workers
+ * read the keys of worker placements in the queue that brings them, so between workers a signature proves little: they run the models of all teams anyway.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Report } from './contract/reports.js';
+import { attemptKey } from './token-verifier.js';
 
-const SIGNED_KINDS = ['server.claimed', 'server.failed', 'lead.asked', 'journal'] as const;
+const OF_ATTEMPTS = ['server.claimed', 'server.failed', 'lead.asked', 'journal'] as const;
 
-export type SignedReport = Extract<Report, { kind: (typeof SIGNED_KINDS)[number] }>;
+type AttemptReport = Extract<Report, { kind: (typeof OF_ATTEMPTS)[number] }>;
+type PresenceReport = Extract<Report, { kind: 'heartbeat' | 'goodbye' }>;
+export type SignedReport = AttemptReport | PresenceReport;
 
-export const isSigned = (report: Report): report is SignedReport => SIGNED_KINDS.some((kind) => kind === report.kind);
+/** Tells the key of a report; undefined where this process has none. */
+export type KeyOfReport = (report: SignedReport) => string | undefined;
 
-/**
- * HMAC-SHA256 of the report as it is in the stream.
- * @param key of its attempt (`attemptKey`)
- */
+const isOfAttempt = (report: Report): report is AttemptReport => OF_ATTEMPTS.some((kind) => kind === report.kind);
+
+export const isSigned = (report: Report): report is SignedReport =>
+  isOfAttempt(report) || ((report.kind === 'heartbeat' || report.kind === 'goodbye') && report.role === 'server');
+
+/** @param secret of the installation, which api and parameter servers have */
+export const reportKey = (secret: string, report: SignedReport): string =>
+  isOfAttempt(report)
+    ? attemptKey(secret, report.runId, report.attempt)
+    : createHmac('sha256', secret).update('paceline reports of parameter servers').digest('hex');
+
+/** HMAC-SHA256 of the report as it is in the stream. */
 export const reportSignature = (key: string, text: string): string =>
   createHmac('sha256', key).update(`paceline report ${text}`).digest('base64url');
 
-/** @param key of the attempt that the report names */
 export function isGenuine(key: string, text: string, signature: string | undefined): boolean {
   if (signature === undefined) return false;
   const [expected, given] = [reportSignature(key, text), signature].map((each) => Buffer.from(each));

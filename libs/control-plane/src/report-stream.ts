@@ -3,15 +3,14 @@ import type { Redis } from 'ioredis';
 import { REPORT_STREAM, REPORT_STREAM_MAX_ENTRIES } from './contract/redis-names.js';
 import type { FleetMember, Report } from './contract/reports.js';
 import { withDeadline } from './redis.js';
-import { isSigned, reportSignature, type SignedReport } from './report-signature.js';
+import { isSigned, reportSignature, type KeyOfReport } from './report-signature.js';
 
 const DEADLINE_MS = 1_500;
 
 /**
- * @param keyOf the key that a report of an attempt is signed with, where this process has it
  * @throws RedisUnavailableError
  */
-export async function sendReport(redis: Redis, report: Report, keyOf?: (report: SignedReport) => string | undefined): Promise<void> {
+export async function sendReport(redis: Redis, report: Report, keyOf?: KeyOfReport): Promise<void> {
   const text = JSON.stringify(report);
   const key = isSigned(report) ? keyOf?.(report) : undefined;
   const signature = key === undefined ? [] : ['signature', reportSignature(key, text)];
@@ -33,14 +32,14 @@ export interface FleetReporter {
 }
 
 /** A heartbeat every second. A missed one is not repeated: the next one is newer. */
-export function startHeartbeats(redis: Redis, role: 'worker' | 'server', describe: () => FleetMember): FleetReporter {
-  const beat = () => sendReport(redis, { kind: 'heartbeat', role, member: describe() }).catch(() => undefined); // the api tells who is silent
+export function startHeartbeats(redis: Redis, role: 'worker' | 'server', describe: () => FleetMember, keyOf?: KeyOfReport): FleetReporter {
+  const beat = () => sendReport(redis, { kind: 'heartbeat', role, member: describe() }, keyOf).catch(() => undefined); // the api tells who is silent
   const timer = setInterval(beat, 1_000);
   void beat();
   return {
     async stop() {
       clearInterval(timer);
-      await sendReport(redis, { kind: 'goodbye', role, id: describe().id }).catch(() => undefined); // best effort at shutdown
+      await sendReport(redis, { kind: 'goodbye', role, id: describe().id }, keyOf).catch(() => undefined); // best effort at shutdown
     },
   };
 }

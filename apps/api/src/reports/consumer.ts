@@ -3,9 +3,9 @@ import { hostname } from 'node:os';
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
   ackFields,
-  attemptKey,
   cancelField,
   REPORT_STREAM,
+  reportKey,
   ReportReader,
   withDeadline,
   type Report,
@@ -31,6 +31,7 @@ const BLOCK_MS = 500;
 const READ_DEADLINE_MS = 3_000;
 /** Reports that another api read and never finished are taken over after this long. */
 const TAKE_OVER_AFTER_MS = 30_000;
+const FORGED_EVERY_MS = 60_000;
 
 @Injectable()
 export class ReportsConsumer implements OnModuleDestroy {
@@ -39,6 +40,7 @@ export class ReportsConsumer implements OnModuleDestroy {
   @Inject(Settings) private readonly settings!: Settings;
   private readonly reader: ReportReader;
   private takenOverAt = 0;
+  private forgedToldAt = 0;
   private wake: (() => void) | undefined;
 
   constructor(
@@ -56,7 +58,7 @@ export class ReportsConsumer implements OnModuleDestroy {
       makeGroup: () => this.makeGroup(),
       isMissingGroup,
       store: (report, id) => this.store(report, id),
-      keyOf: ({ runId, attempt }) => attemptKey(this.settings.tokenSecret, runId, attempt),
+      keyOf: (report) => reportKey(this.settings.tokenSecret, report),
       confirm: (ids) => this.confirm(ids),
       isDatabaseOutage,
       pause: (ms) => this.pause(ms),
@@ -150,7 +152,18 @@ export class ReportsConsumer implements OnModuleDestroy {
     if (what === 'dropped') this.log.error({ ...detail, err: error }, 'a report could not be stored and was dropped');
     else if (what === 'waiting') this.log.warn({ ...detail, err }, 'reports wait for PostgreSQL');
     else if (what === 'unreadable') this.log.warn({ ...detail, err }, 'the report stream cannot be read; trying again');
+    else if (what === 'forged') this.warnOfForged(detail);
     else this.log.debug({ ...detail, err }, 'a report does not fit the contract');
+  }
+
+  /** Most likely a server with another secret, whose every report is refused: said once in a while. */
+  private warnOfForged(detail: object): void {
+    if (Date.now() - this.forgedToldAt < FORGED_EVERY_MS) return;
+    this.forgedToldAt = Date.now();
+    this.log.warn(
+      detail,
+      'a report is refused: it is not signed as PACELINE_TOKEN_SECRET of this api wants it. Give the api and all parameter servers the same secret',
+    );
   }
 
   private pause(delayMs: number): Promise<void> {

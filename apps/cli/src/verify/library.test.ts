@@ -6,8 +6,6 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { programOf } from './library.js';
 import { planTraining } from './training.js';
 
-const LIBS = path.join(import.meta.dirname, '../../../../libs');
-const entry = path.join(LIBS, 'strategies/dist/recorded/recorded-process.js');
 const STEPS = 4;
 /** For whole trainings `paceline verify` has 2e-4; so few steps stay closer. */
 const TOLERANCE = 1e-5;
@@ -30,10 +28,12 @@ afterAll(() => void (process.execArgv = execArgv));
 
 const cases = STRATEGIES.map((strategy) => [[strategy.kind, strategy.communication].filter(Boolean).join(':'), strategy] as const);
 it.each(cases)('%s follows Adam of TensorFlow, with the same bits in all processes', async (_, strategy) => {
-  const recording = (await readRecording(path.join(LIBS, 'testkit/golden/mirrored-mlp-adam.json'))) as TrainingRecording;
+  const recording = (await readRecording(
+    path.join(import.meta.dirname, '../../../../libs/testkit/golden/mirrored-mlp-adam.json'),
+  )) as TrainingRecording;
   const plan = await planTraining(recording, { servers: 1 });
   const program = { ...(await programOf(plan)), steps: STEPS };
-  const results = await trainInProcesses(program, strategy, { signal: new AbortController().signal, entry });
+  const results = await trainInProcesses(program, strategy, { signal: new AbortController().signal });
   expect(results).toHaveLength(strategy.kind === 'multi-worker-mirrored' ? strategy.processes : 1);
   const [first, ...others] = results;
   for (const other of others) expect(other).toEqual(first);

@@ -29,7 +29,7 @@ export interface ReportPorts {
   isMissingGroup(error: unknown): boolean;
   /** Acknowledged to the journals too, where it is one. @throws RedisUnavailableError when it is stored and that could not be told */
   store(report: Report, id: string): Promise<void>;
-  /** What a report of an attempt has to be signed with. Left out: nothing is (the simulator forges nothing). */
+  /** What a report has to be signed with. Left out: nothing is signed (the simulator forges nothing). */
   keyOf?(report: SignedReport): string;
   /** Nobody needs to read them again. */
   confirm(ids: readonly string[]): Promise<void>;
@@ -40,7 +40,7 @@ export interface ReportPorts {
   heard(): void;
   deaf(): void;
   told(
-    what: 'unreadable' | 'refused' | 'waiting' | 'dropped',
+    what: 'unreadable' | 'refused' | 'forged' | 'waiting' | 'dropped',
     detail: { readonly error?: Error; readonly id?: string; readonly issue?: unknown; readonly kind?: string },
   ): void;
 }
@@ -97,13 +97,9 @@ export class ReportReader {
     try {
       if (text !== undefined && text.length <= MAX_REPORT_CHARACTERS) {
         const parsed = reportSchema.safeParse(JSON.parse(text));
-        if (parsed.success && this.isGenuine(parsed.data, text, signature)) return parsed.data;
-        this.ports.told(
-          'refused',
-          parsed.success
-            ? { id, kind: parsed.data.kind, issue: 'its signature is missing or wrong' }
-            : { id, issue: parsed.error.issues[0] },
-        );
+        if (!parsed.success) this.ports.told('refused', { id, issue: parsed.error.issues[0] });
+        else if (this.isGenuine(parsed.data, text, signature)) return parsed.data;
+        else this.ports.told('forged', { id, kind: parsed.data.kind });
       }
     } catch (error) {
       this.ports.told('refused', { id, error: error as Error });

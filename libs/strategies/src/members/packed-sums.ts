@@ -12,7 +12,7 @@ const PLACES = 1 << 16;
 
 /**
  * @param length elements that are packed: the trainable ones
- * @param place where pieces lie, or what tells it once there are some; without it only `bytes` may be asked
+ * @param place the arena that pieces lie in, or a function that returns it when a piece is packed; without it only `bytes` may be asked
  */
 export function packedSums(kind: SumCodec | 'none', seed: number, length: number, place?: Arena | (() => Arena)): Packing | undefined {
   if (kind === 'none') return undefined;

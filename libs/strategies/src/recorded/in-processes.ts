@@ -31,7 +31,7 @@ export interface LibraryStrategy extends Pick<RecordedStrategy, 'kind' | 'commun
 export async function trainInProcesses(
   program: RecordedProgram,
   { kind, communication, processes, servers = 0 }: LibraryStrategy,
-  { signal, entry = fileURLToPath(threadEntry('recorded/recorded-process.js')) }: { readonly signal: AbortSignal; readonly entry?: string },
+  { signal }: { readonly signal: AbortSignal },
 ): Promise<RecordedResult[]> {
   const members = await membersOf(kind, processes, servers);
   const children: ChildProcess[] = [];
@@ -39,7 +39,10 @@ export async function trainInProcesses(
   signal.addEventListener('abort', end);
   try {
     const answers = members.map((member) => {
-      const child = fork(entry, { serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
+      const child = fork(fileURLToPath(threadEntry('recorded/recorded-process.js')), {
+        serialization: 'advanced',
+        stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+      });
       children.push(child);
       return answerOf(child, { program, strategy: { kind, communication, member }, deadlineMs: NOTHING_HEARD_MS });
     });

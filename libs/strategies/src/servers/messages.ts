@@ -1,5 +1,5 @@
 /**
- * What a coordinator, workers and parameter servers ask each other. Bodies are JSON; vectors travel as parts, as little-endian float32.
+ * What a coordinator, workers and parameter servers ask each other. Bodies are JSON; vectors travel as parts, as little-endian float32; `sums` with a codec as packed-range.ts writes them.
  *
  * | who asks whom | name | body | parts | answer |
  * |---|---|---|---|---|

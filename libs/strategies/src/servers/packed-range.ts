@@ -74,7 +74,4 @@ export class PackedRange {
 export const floatsOf = ({ bytes }: PackedRange): number => Math.ceil(bytes / FLOAT_BYTES);
 
 /** A message in an arena. */
-export function messageAt(arena: Arena, pointer: number, { bytes }: PackedRange): Uint8Array {
-  const { buffer } = arena.memory;
-  return bytes === 0 ? new Uint8Array(0) : new Uint8Array(buffer, pointer, bytes);
-}
+export const messageAt = (arena: Arena, pointer: number, { bytes }: PackedRange): Uint8Array => arena.bytes(pointer, bytes);

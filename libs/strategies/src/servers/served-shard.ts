@@ -56,7 +56,7 @@ export class ServedShard {
   private readonly slots: readonly number[];
   private readonly gradients: readonly number[];
   private readonly zeros: number;
-  /** Where a sum lies as it has come, and what it is made into. */
+  /** With a codec: where a sum is copied to be decoded. */
   private readonly encoded: { readonly range: PackedRange; readonly message: Uint8Array } | undefined;
   private readonly update: Update;
   private trained: readonly Range[] = [];

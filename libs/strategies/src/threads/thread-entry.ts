@@ -10,7 +10,7 @@ import type { Worker } from 'node:worker_threads';
 export const isGone = (worker: Worker): boolean => worker.performance.eventLoopUtilization().idle < 0;
 
 /**
- * They run JavaScript, from the bundle of the build (tools/bundle.mjs): most of a start is otherwise to read the files that a thread loads. Where there is
+ * Threads and processes run JavaScript, from the bundle of the build (tools/bundle.mjs): most of a start is otherwise to read the files that a thread loads. Where there is
  * none, they run the files of the compiler.
  * @param name of the file, from `src`
  */
