@@ -1,8 +1,8 @@
 import { defineConfig } from 'vitest/config';
 
 /**
- * tools/test.mjs sets it, as it has built before: tests load the libraries from `dist`, as processes do. To compile their sources in each test process takes five times as
- * long. When vitest is started by hand, the sources are loaded.
+ * tools/test.mjs sets it, as it has built before: tests load the libraries from `dist`, as processes do. To compile their sources in each test process takes
+ * longer. When vitest is started by hand, the sources are loaded.
  */
 const isBuilt = process.env['PACELINE_BUILT'] === '1';
 const conditions = [...(isBuilt ? [] : ['paceline-source']), 'node', 'development|production'];

@@ -34,7 +34,7 @@ const CONNECT_DEADLINE_MS = 5_000;
 /** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
-/** Attempts whose last reports may yet be sent. */
+/** Keys that are kept. A report may be sent after its part is gone. */
 const MOST_KEYS = 16;
 
 export interface ShardHostOptions {
@@ -69,7 +69,7 @@ interface Place {
 
 export class ShardHost {
   private readonly places: Place[] = [];
-  /** Of the attempts that it has had parts of, which its reports are signed with. */
+  /** Keys of the last attempts that it had a part of, by run and attempt: its reports are signed with them. */
   private readonly tokenKeys = new Map<string, string>();
   /** Counts the bytes of the connections that this process opens. */
   private readonly dialled = createCounters();

@@ -31,6 +31,7 @@ const BLOCK_MS = 500;
 const READ_DEADLINE_MS = 3_000;
 /** Reports that another api read and never finished are taken over after this long. */
 const TAKE_OVER_AFTER_MS = 30_000;
+/** A server with another secret has all of its reports refused: that is said so often. */
 const FORGED_EVERY_MS = 60_000;
 
 @Injectable()
@@ -156,7 +157,6 @@ export class ReportsConsumer implements OnModuleDestroy {
     else this.log.debug({ ...detail, err }, 'a report does not fit the contract');
   }
 
-  /** Most likely a server with another secret, whose every report is refused: said once in a while. */
   private warnOfForged(detail: object): void {
     if (Date.now() - this.forgedToldAt < FORGED_EVERY_MS) return;
     this.forgedToldAt = Date.now();

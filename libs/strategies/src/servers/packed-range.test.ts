@@ -2,7 +2,7 @@
 import { Arena } from '@paceline/kernels';
 import { expect, it } from 'vitest';
 import { packedSums, SUM_CODECS } from '../members/packed-sums.js';
-import { floatsOf, messageAt, PackedRange } from './packed-range.js';
+import { PackedRange } from './packed-range.js';
 
 const TRAINABLE = 1000;
 const KEY = { round: 3, server: 1, lo: 2 };
@@ -22,7 +22,7 @@ it.each(SUM_CODECS)('%s: ranges before, over and behind the end of what is train
     const floats = (count: number): Float32Array => arena.f32(arena.alloc(Math.max(1, count) * 4), count);
     const [values, back] = [floats(length), floats(length)];
     values.forEach((_, i) => (values[i] = Math.sin(offset + i + 1)));
-    const message = messageAt(arena, arena.alloc(Math.max(4, floatsOf(range) * 4)), range);
+    const message = arena.bytes(arena.alloc(Math.max(4, range.bytes)), range.bytes);
     range.pack(values, message, KEY);
     const written = message.slice();
     range.pack(values, message, KEY);
@@ -41,7 +41,7 @@ it('a range of more than one piece, and what no encoder writes', () => {
   const range = new PackedRange(packedSums('int8', 3, length, arena)!, { offset: 0, length });
   const values = arena.f32(arena.alloc(length * 4), length);
   values.forEach((_, i) => (values[i] = (i % 255) - 127));
-  const message = messageAt(arena, arena.alloc(floatsOf(range) * 4), range);
+  const message = arena.bytes(arena.alloc(range.bytes), range.bytes);
   range.pack(values, message, KEY);
   const back = arena.f32(arena.alloc(length * 4), length);
   expect(range.unpack(message, back)).toBe(true);

@@ -6,18 +6,17 @@
  *     message   | encoded | encoded | … | float32         |
  */
 import { PIECE_LENGTH, type Packing, type Range } from '@paceline/collectives';
-import type { Arena } from '@paceline/kernels';
 
 const FLOAT_BYTES = 4;
 const aligned = (bytes: number): number => Math.ceil(bytes / FLOAT_BYTES) * FLOAT_BYTES;
 
 interface Part extends Range {
-  /** Where it lies in the message. */
+  /** Place in the message, in bytes. */
   readonly at: number;
   readonly bytes: number;
 }
 
-/** What a sum of the range is of: numbers that no other sum has. */
+/** Numbers that no other sum has: random numbers follow from them. */
 export interface SumKey {
   readonly round: number;
   readonly server: number;
@@ -26,7 +25,7 @@ export interface SumKey {
 }
 
 export class PackedRange {
-  /** Of a message. */
+  /** Length of a message, a multiple of four. */
   readonly bytes: number;
   private readonly pieces: readonly Part[];
   private readonly state: Part;
@@ -49,7 +48,11 @@ export class PackedRange {
     this.bytes = at + this.state.bytes;
   }
 
-  /** @param values of the range. @param into of `bytes`. Both lie in the arena of the packing. */
+  /**
+   * @param values the sum over the range
+   * @param into a message
+   * Both lie in the arena of the packing.
+   */
   pack(values: Float32Array, into: Uint8Array, { round, server, lo }: SumKey): void {
     for (const [i, { offset, length, at, bytes }] of this.pieces.entries())
       this.packing.pack(values.subarray(offset, offset + length), into.subarray(at, at + bytes), [round, server, lo, i]);
@@ -69,9 +72,3 @@ export class PackedRange {
     return true;
   }
 }
-
-/** Float32 elements of memory that a message takes. */
-export const floatsOf = ({ bytes }: PackedRange): number => Math.ceil(bytes / FLOAT_BYTES);
-
-/** A message in an arena. */
-export const messageAt = (arena: Arena, pointer: number, { bytes }: PackedRange): Uint8Array => arena.bytes(pointer, bytes);

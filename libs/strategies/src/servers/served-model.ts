@@ -16,7 +16,7 @@ import {
 } from '../threads/protocol.js';
 import type { ThreadPool } from '../threads/thread-pool.js';
 import { packedSums } from '../members/packed-sums.js';
-import { floatsOf, messageAt, PackedRange } from './packed-range.js';
+import { PackedRange } from './packed-range.js';
 import { answered, bytesOf, type Predict, type Step, type Stepped, type WorkerPlan } from './messages.js';
 
 type Kind = 'inputs' | 'targets' | 'outputs';
@@ -27,7 +27,7 @@ export class ServedModel {
   generation = -1;
   private readonly parameters: Float32Array;
   private readonly sums: readonly Float32Array[];
-  /** With a codec: of each server, and for each node. */
+  /** With a codec: the range of each server, and a message for each node. */
   private readonly packed: readonly { readonly range: PackedRange; readonly messages: readonly Uint8Array[] }[] | undefined;
   private readonly header: Float64Array;
   private readonly losses: Float64Array;
@@ -45,19 +45,19 @@ export class ServedModel {
     this.layout = createLayout(description);
     const packing = packedSums(codec.kind, codec.seed, this.layout.trainableLength, () => arena);
     const ranges = packing && Array.from({ length: servers }, (_, server) => new PackedRange(packing, this.range(server)));
-    const messageFloats = (ranges ?? []).reduce((sum, range) => sum + floatsOf(range) * share.nodes.length, 0);
+    const messageBytes = (ranges ?? []).reduce((sum, { bytes }) => sum + bytes * share.nodes.length, 0);
     const { arena, memory }: { arena: ReturnType<typeof placed>['arena']; memory: ModelMemory } = placed(this.layout, {
       share,
       slots: [],
-      placement: ranges && { scratch: messageFloats, own: undefined },
+      placement: ranges && { scratch: messageBytes / 4, own: undefined },
       isLocal: false,
     });
     this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
     this.sums = share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, this.layout.totalLength));
     let free = memory.scratch;
-    const messageOf = (range: PackedRange): Uint8Array => {
-      const message = messageAt(arena, free, range);
-      free += floatsOf(range) * 4;
+    const messageOf = ({ bytes }: PackedRange): Uint8Array => {
+      const message = arena.bytes(free, bytes);
+      free += bytes;
       return message;
     };
     this.packed = ranges?.map((range) => ({ range, messages: share.nodes.map(() => messageOf(range)) }));

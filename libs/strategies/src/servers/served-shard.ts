@@ -15,7 +15,7 @@ import { ArgumentError } from '../errors.js';
 import { packedSums, type SumCodec } from '../members/packed-sums.js';
 import { updateOf, type Update } from '../threads/updates.js';
 import { initialSlots, type UpdateRule } from '../update-rule.js';
-import { floatsOf, messageAt, PackedRange } from './packed-range.js';
+import { PackedRange } from './packed-range.js';
 
 export interface ShardPlan {
   readonly range: Range;
@@ -72,7 +72,7 @@ export class ServedShard {
     const packed = packing && new PackedRange(packing, range);
     const initial = initialSlots(rule);
     const vectors = [1, ...initial, ...nodes, 1].length;
-    const bytes = (vectors * range.length + BLOCK_LENGTH + (packed ? floatsOf(packed) : 0)) * 4 + (vectors + 2) * LINE_BYTES + (1 << 16);
+    const bytes = (vectors * range.length + BLOCK_LENGTH) * 4 + (packed?.bytes ?? 0) + (vectors + 2) * LINE_BYTES + (1 << 16);
     if (bytes > ARENA_MAXIMUM_BYTES)
       throw new ArgumentError(
         `${range.length} parameters with ${initial.length} slots are too many for one parameter server: start more of them`,
@@ -87,7 +87,7 @@ export class ServedShard {
     this.slots = initial.map((value) => filled(this.trainable.length, value));
     this.gradients = nodes.map(() => filled(range.length));
     this.zeros = filled(BLOCK_LENGTH);
-    this.encoded = packed && { range: packed, message: messageAt(this.arena, filled(floatsOf(packed)), packed) };
+    this.encoded = packed && { range: packed, message: this.arena.bytes(filled(packed.bytes / 4), packed.bytes) };
     this.update = updateOf(rule, this.zeros);
     this.train([{ offset: 0, length: plan.trainableLength }]);
   }
