@@ -18,7 +18,7 @@ export interface GraphqlReply {
   readonly status: number;
   readonly headers: Record<string, string>;
   // Tests look into answers by hand; a wrong path fails them.
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  // oxlint-disable-next-line typescript/no-explicit-any
   readonly data: any;
   readonly errors: { message: string; path?: string[]; extensions: { code: string } }[] | undefined;
 }
@@ -178,7 +178,7 @@ export async function ticks({ app }: RunningApi, count: number): Promise<void> {
 
 /** Reads a run again and again until it has this status. @returns it as it was read then @throws Error that says how it was last seen */
 // Tests look into answers by hand; a wrong path fails them.
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
+// oxlint-disable-next-line typescript/no-explicit-any
 export async function untilStatus(read: () => Promise<any>, status: string, deadlineMs?: number): Promise<any> {
   let last: { status: string; statusReason?: string } | undefined;
   const isThere = async (): Promise<unknown> => {

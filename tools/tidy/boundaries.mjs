@@ -1,5 +1,5 @@
 /**
- * The imports that are allowed, and why: the one table that lint (eslint.config.mjs), tools/tidy and docs/ARCHITECTURE.md read.
+ * The imports that are allowed, and why: the one table that lint (lint-rules.mjs), tools/tidy and docs/ARCHITECTURE.md read.
  * `mayImport` names our own packages; `mayNotUse` names packages from the registry (regular expressions on the import path).
  * Every reason ends up in the lint message, so it is written for the person who has just been refused.
  */
@@ -172,11 +172,3 @@ export const BOUNDARIES = {
 export const TEST_ONLY = ['testkit'];
 
 export const APPS = ['api', 'worker', 'ps', 'cli', 'dashboard'];
-
-/** The constraints as `@nx/enforce-module-boundaries` wants them. */
-export function nxConstraints() {
-  return Object.entries(BOUNDARIES).map(([name, { mayImport }]) => ({
-    sourceTag: `name:${name}`,
-    onlyDependOnLibsWithTags: [...mayImport, ...TEST_ONLY].map((target) => `name:${target}`),
-  }));
-}

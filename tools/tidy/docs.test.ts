@@ -178,7 +178,7 @@ describe('dependencies', () => {
   });
 
   it('are pinned exactly, and to one version everywhere', () => {
-    expect(declared.filter(({ version }) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(version))).toEqual([]);
+    expect(declared.filter(({ version }) => !/^(npm:[@\w/-]+@)?\d+\.\d+\.\d+(-[\w.]+)?$/.test(version))).toEqual([]);
     const versions = new Map<string, Set<string>>();
     for (const { name, version } of declared) versions.set(name, (versions.get(name) ?? new Set()).add(version));
     expect([...versions].filter(([, set]) => set.size > 1)).toEqual([]);

@@ -28,7 +28,7 @@ beforeEach(() => {
   for (const file of ['package.json', '.oxfmtrc.jsonc', 'tools/hooks.mjs']) cpSync(join(repositoryRoot, file), join(folder, file));
   symlinkSync(join(repositoryRoot, 'node_modules'), join(folder, 'node_modules'));
   writeFileSync(join(folder, '.gitignore'), 'node_modules\n');
-  writeFileSync(join(folder, 'eslint.config.mjs'), "export default [{ rules: { 'no-debugger': 'error' } }];\n");
+  writeFileSync(join(folder, 'oxlint.config.json'), JSON.stringify({ rules: { 'no-debugger': 'error' } }));
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 

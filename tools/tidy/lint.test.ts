@@ -1,146 +1,174 @@
+/** Files with planted mistakes are linted in a folder of their own, all at once. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { ESLint } from 'eslint';
-import { describe, expect, it } from 'vitest';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { repositoryRoot } from './tree.js';
 
-const eslint = new ESLint({ cwd: repositoryRoot });
-
-/** Lints `code` as if it were the text of an existing file, and returns what is said about it. */
-async function lintAs(filePath: string, code: string): Promise<{ rule: string | null; message: string }[]> {
-  const [result] = await eslint.lintText(code, { filePath });
-  return result!.messages.map(({ ruleId, message }) => ({ rule: ruleId, message }));
+interface Said {
+  readonly rule: string;
+  readonly message: string;
 }
 
+const folder = mkdtempSync(join(tmpdir(), 'paceline-lint-'));
+const said = new Map<string, Said[]>();
+
+/** @returns where the file lies: beside the given one */
+function plant(beside: string, code: string): string {
+  const path = join(dirname(beside), `planted-${said.size}${/(\.test)?\.tsx?$/.exec(beside)![0]}`);
+  said.set(path, []);
+  mkdirSync(join(folder, dirname(path)), { recursive: true });
+  writeFileSync(join(folder, path), code);
+  return path;
+}
+
+/** What lint says of a planted file. */
+const rulesOf = (path: string): string[] => said.get(path)!.map(({ rule }) => rule);
+
+function oxlint(...flags: string[]): { status: number | null; stdout: string } {
+  const command = join(repositoryRoot, 'node_modules/.bin/oxlint');
+  const { status, stdout, stderr } = spawnSync(command, ['--config', 'oxlint.config.json', ...flags, '.'], {
+    cwd: folder,
+    encoding: 'utf8',
+  });
+  return { status, stdout: stdout || stderr };
+}
+
+beforeAll(() => {
+  const own = ['boundaries', 'lint-rules', 'lint-messages'].map((name) => `tools/tidy/${name}.mjs`);
+  for (const file of ['oxlint.config.json', 'package.json', 'tsconfig.base.json', 'tsconfig.json', 'libs/spec/tsconfig.json', ...own])
+    cpSync(join(repositoryRoot, file), join(folder, file));
+  symlinkSync(join(repositoryRoot, 'node_modules'), join(folder, 'node_modules'));
+  const { diagnostics } = JSON.parse(oxlint('--format', 'json').stdout) as {
+    diagnostics: { filename: string; code: string; message: string }[];
+  };
+  for (const { filename, code, message } of diagnostics)
+    said.get(filename)?.push({ rule: code.replace(/^([^(]+)\((.*)\)$/, '$1/$2'), message });
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
 describe('lint refuses a decision that hangs on a text for people', () => {
-  it.each([
-    ["why.startsWith('the coordinator is gone')"],
-    ["run.statusReason?.startsWith('waits for ')"],
-    ["(error as Error).message.toLowerCase().includes('locked')"],
-    ['/locked/i.test(error.message)'],
-    ["message === 'training began'"],
-    ["'training began' !== String(error.message)"],
-    ["(closed?.description ?? '').endsWith('gone')"],
-  ])('%s', async (condition) => {
-    const code = `declare const why: string, message: string, error: Error, run: { statusReason?: string }, closed: { description: string } | undefined;
+  it.each(
+    [
+      "why.startsWith('the coordinator is gone')",
+      "run.statusReason?.startsWith('waits for ')",
+      "(error as Error).message.toLowerCase().includes('locked')",
+      '/locked/i.test(error.message)',
+      "message === 'training began'",
+      "'training began' !== String(error.message)",
+      "(closed?.description ?? '').endsWith('gone')",
+    ].map((condition) => {
+      const code = `declare const why: string, message: string, error: Error, run: { statusReason?: string }, closed: { description: string } | undefined;
 export const f = (): boolean | undefined => ${condition};\n`;
-    expect((await lintAs('libs/protocol/src/index.ts', code)).map(({ rule }) => rule)).toContain('messages/decide-nothing');
+      return [condition, plant('libs/protocol/src/index.ts', code)];
+    }),
+  )('%s', (_, path) => {
+    expect(rulesOf(path!)).toContain('messages/decide-nothing');
   });
 
-  it('and lets codes, kinds and types pass', async () => {
-    const code = `declare const end: { reason: 'pause' | 'final'; cause: string }, message: { type: string }, reasons: string[], reason: string;
+  const code = `declare const end: { reason: 'pause' | 'final'; cause: string }, message: { type: string }, reasons: string[], reason: string;
 export const f = (): boolean => end.reason === 'pause' || message.type === 'end' || reasons.includes(end.cause) || reason !== '';\n`;
-    expect(await lintAs('libs/protocol/src/index.ts', code)).toEqual([]);
-    expect(await lintAs('libs/protocol/src/frames.test.ts', `export const f = (why: string): boolean => why.startsWith('a b');\n`)).toEqual(
-      [],
-    );
+  const passes = [
+    plant('libs/protocol/src/index.ts', code),
+    plant('libs/protocol/src/frames.test.ts', `export const f = (why: string): boolean => why.startsWith('a b');\n`),
+  ];
+  it('and lets codes, kinds, types and tests pass', () => {
+    expect(passes.map((path) => said.get(path))).toEqual([[], []]);
   });
 });
 
 describe('lint refuses a planted import', () => {
+  it.each(
+    [
+      ['libs/learning/src/index.ts', '@paceline/exchange', 'it is pure'],
+      ['libs/exchange/src/index.ts', '@paceline/learning', 'rounds move and add vectors'],
+      ['libs/spec/src/index.ts', '@paceline/protocol', 'the run spec is what every process'],
+      ['libs/protocol/src/index.ts', '@paceline/spec', 'contract of the data plane'],
+      ['libs/runtime/src/index.ts', '@prisma/client', 'starts and watches processes'],
+      ['libs/exchange/src/index.ts', 'bullmq', 'no round waits for a database or a queue'],
+      ['libs/learning/src/index.ts', '../../kernels/src/arena.js', 'leaves the package'],
+      ['libs/learning/src/index.ts', '@paceline/worker', 'nothing imports apps'],
+    ].map(([file, target, reason]) => [
+      `${file} may not import ${target}`,
+      reason,
+      plant(file!, `import * as planted from '${target}';\nexport const used = planted;\n`),
+      plant(file!, `export * from '${target}';\n`),
+      plant(file!, `export const planted = (): Promise<unknown> => import('${target}');\n`),
+    ]),
+  )('%s, and says why: %s', (_, reason, ...paths) => {
+    for (const path of paths) expect(said.get(path!)).toEqual([{ rule: 'paceline/boundaries', message: expect.stringContaining(reason!) }]);
+  });
+
   it.each([
-    ['libs/learning/src/index.ts', '@paceline/exchange', 'it is pure'],
-    ['libs/exchange/src/index.ts', '@paceline/learning', 'rounds move and add vectors'],
-    ['libs/spec/src/index.ts', '@paceline/protocol', 'the run spec is what every process'],
-    ['libs/protocol/src/index.ts', '@paceline/spec', 'contract of the data plane'],
-    ['libs/runtime/src/index.ts', '@prisma/client', 'starts and watches processes'],
-    ['libs/exchange/src/index.ts', 'bullmq', 'no round waits for a database or a queue'],
-  ])('%s may not import %s, and is told why', async (file, target, reason) => {
-    const messages = await lintAs(file, `import * as planted from '${target}';\nexport const used = planted;\n`);
-    expect(messages).toEqual([expect.objectContaining({ rule: 'paceline/boundaries', message: expect.stringContaining(reason) })]);
+    ['the inside of a library', plant('libs/exchange/src/index.ts', `export * from '@paceline/protocol/src/frames.js';\n`)],
+    ['its own index', plant('libs/protocol/src/frames.ts', `export * from './index.js';\n`)],
+    [
+      'the testkit outside tests',
+      plant('libs/exchange/src/index.ts', `import * as planted from '@paceline/testkit';\nexport const used = planted;\n`),
+    ],
+  ])('of %s', (_, path) => {
+    expect(rulesOf(path)).toEqual(['eslint/no-restricted-imports']);
   });
 
-  it('by a relative path into another project', async () => {
-    const messages = await lintAs('libs/learning/src/index.ts', `export * from '../../kernels/src/index.js';\n`);
-    expect(messages.map((m) => m.rule)).toContain('paceline/boundaries');
+  const allowed = [
+    plant('libs/exchange/src/index.ts', `export * from '@paceline/protocol';\nexport * from '@paceline/kernels';\n`),
+    plant('libs/learning/src/index.ts', `export type { RunSpec } from '@paceline/spec';\n`),
+    plant('libs/exchange/src/a.test.ts', `import * as planted from '@paceline/testkit';\nexport const used = planted;\n`),
+  ];
+  it('but lets the allowed directions pass', () => {
+    expect(allowed.map((path) => said.get(path))).toEqual([[], [], []]);
   });
-
-  it('of an app', async () => {
-    const messages = await lintAs(
-      'libs/learning/src/index.ts',
-      `import * as planted from '@paceline/worker';\nexport const used = planted;\n`,
-    );
-    expect(messages).toEqual([expect.objectContaining({ message: expect.stringContaining('nothing imports apps') })]);
-  });
-
-  it('of the inside of a library, or of its own index', async () => {
-    const inside = await lintAs('libs/exchange/src/index.ts', `export * from '@paceline/protocol/src/frames.js';\n`);
-    expect(inside.map((m) => m.rule)).toContain('no-restricted-imports');
-    const own = await lintAs('libs/protocol/src/frames.ts', `export * from './index.js';\n`);
-    expect(own.map((m) => m.rule)).toContain('no-restricted-imports');
-  });
-
-  it('of the testkit outside tests', async () => {
-    const messages = await lintAs(
-      'libs/exchange/src/index.ts',
-      `import * as planted from '@paceline/testkit';\nexport const used = planted;\n`,
-    );
-    expect(messages.map((m) => m.rule)).toContain('no-restricted-imports');
-  });
-
-  it('but lets the allowed directions pass', async () => {
-    expect(await lintAs('libs/exchange/src/index.ts', `export * from '@paceline/protocol';\nexport * from '@paceline/kernels';\n`)).toEqual(
-      [],
-    );
-    expect(await lintAs('libs/learning/src/index.ts', `export type { RunSpec } from '@paceline/spec';\n`)).toEqual([]);
-  });
-});
-
-it('lint refuses a spread literal, which hides unknown properties, and lets a spread of a value pass', async () => {
-  const said = await lintAs('libs/protocol/src/index.ts', 'export const f = (a: number) => ({ b: 1, ...{ a } });\n');
-  expect(said).toEqual([{ rule: 'no-restricted-syntax', message: expect.stringContaining('A spread literal') }]);
-  expect(await lintAs('libs/protocol/src/index.ts', 'export const f = (a: { a: number }) => ({ b: 1, ...a });\n')).toEqual([]);
 });
 
 describe('lint with types', () => {
   it('refuses a promise that nobody waits for, and what the compiler refuses, in sources and in tests', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'paceline-lint-'));
-    try {
-      for (const file of ['oxlint.config.json', 'tsconfig.base.json', 'tsconfig.json', 'libs/spec/tsconfig.json'])
-        cpSync(join(repositoryRoot, file), join(folder, file));
-      symlinkSync(join(repositoryRoot, 'node_modules'), join(folder, 'node_modules'));
-      mkdirSync(join(folder, 'libs/spec/src'));
-      const planted = 'async function work(): Promise<void> {}\nwork();\nexport const n: number = "text";\n';
-      for (const name of ['a.ts', 'a.test.ts']) writeFileSync(join(folder, 'libs/spec/src', name), planted);
-      const { status, stdout } = spawnSync(
-        join(repositoryRoot, 'node_modules/.bin/oxlint'),
-        ['--config', 'oxlint.config.json', '--type-aware', '--type-check', '--format', 'unix', '.'],
-        { cwd: folder, encoding: 'utf8' },
-      );
-      expect(status).toBe(1);
-      for (const name of ['a.ts', 'a.test.ts']) {
-        const told = stdout.split('\n').filter((line) => line.includes(`${name}:`));
-        expect(told.some((line) => line.includes('Promises must be awaited'))).toBe(true);
-        expect(told.some((line) => line.includes("'string' is not assignable to type 'number'"))).toBe(true);
-      }
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
+    const mistakes = 'async function work(): Promise<void> {}\nwork();\nexport const n: number = "text";\n';
+    const paths = ['libs/spec/src/a.ts', 'libs/spec/src/a.test.ts'].map((beside) => plant(beside, mistakes));
+    const { status, stdout } = oxlint('--type-aware', '--type-check', '--format', 'unix');
+    expect(status).toBe(1);
+    for (const path of paths) {
+      const told = stdout.split('\n').filter((line) => line.includes(`${path}:`));
+      expect(told.some((line) => line.includes('Promises must be awaited'))).toBe(true);
+      expect(told.some((line) => line.includes("'string' is not assignable to type 'number'"))).toBe(true);
     }
   });
 });
 
 describe('lint refuses', () => {
-  it.each([
+  it.each(
     [
-      'an empty catch',
-      'export function f(): void {\n  try {\n    JSON.parse("");\n  } catch {\n    // nothing\n  }\n}\n',
-      'no-restricted-syntax',
-    ],
-    ['an empty .catch', 'export const f = (p: Promise<void>): Promise<void> => p.catch(() => {});\n', 'no-restricted-syntax'],
-    ['any', 'export const f = (x: any): number => x;\n', '@typescript-eslint/no-explicit-any'],
-    [
-      'a function of more than 70 lines',
-      `export function f(): number {\n  let x = 0;\n${'  x += 1;\n'.repeat(70)}  return x;\n}\n`,
-      'max-lines-per-function',
-    ],
-    [
-      'a file of more than 400 lines',
-      'export {};\n' + Array.from({ length: 401 }, (_, i) => `export const x${i} = ${i};\n`).join(''),
-      'max-lines',
-    ],
-  ])('%s', async (_, code, rule) => {
-    expect((await lintAs('libs/protocol/src/index.ts', code)).map((m) => m.rule)).toContain(rule);
+      [
+        'a spread literal, which hides unknown properties',
+        'export const f = (a: number) => ({ b: 1, ...{ a } });\n',
+        'paceline/no-spread-literal',
+      ],
+      [
+        'an empty catch',
+        'export function f(): void {\n  try {\n    JSON.parse("");\n  } catch {\n    // nothing\n  }\n}\n',
+        'paceline/no-empty-catch',
+      ],
+      ['an empty .catch', 'export const f = (p: Promise<void>): Promise<void> => p.catch(() => {});\n', 'paceline/no-empty-catch'],
+      ['any', 'export const f = (x: any): number => x;\n', 'typescript/no-explicit-any'],
+      ['a variable that nobody reads', 'const x = 1;\nexport {};\n', 'eslint/no-unused-vars'],
+      ['a comparison that converts', 'export const f = (x: unknown): boolean => x == 1;\n', 'eslint/eqeqeq'],
+      [
+        'a function of more than 70 lines',
+        `export function f(): number {\n  let x = 0;\n${'  x += 1;\n'.repeat(70)}  return x;\n}\n`,
+        'eslint/max-lines-per-function',
+      ],
+      [
+        'a file of more than 400 lines',
+        'export {};\n' + Array.from({ length: 401 }, (_, i) => `export const x${i} = ${i};\n`).join(''),
+        'eslint/max-lines',
+      ],
+    ].map(([what, code, rule]) => [what, rule, plant('libs/protocol/src/index.ts', code!)]),
+  )('%s', (_, rule, path) => {
+    expect(rulesOf(path!)).toEqual([rule]);
+  });
+
+  const spread = plant('libs/protocol/src/index.ts', 'export const f = (a: { a: number }) => ({ b: 1, ...a });\n');
+  it('and lets a spread of a value pass', () => {
+    expect(said.get(spread)).toEqual([]);
   });
 });

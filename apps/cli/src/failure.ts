@@ -121,7 +121,7 @@ function describeApiError(error: PacelineApiError): Failure {
 /** The api puts its issues into the message too: said once, under the message, or as the message when there is one alone without a place. */
 function withoutRepetition({ message, issues }: Failure): Pick<Failure, 'message' | 'issues'> {
   const [first] = issues;
-  // eslint-disable-next-line messages/decide-nothing -- only whether a text is printed twice
+  // oxlint-disable-next-line messages/decide-nothing -- only whether a text is printed twice
   if (!first || !message.includes(first.message)) return { message, issues };
   if (issues.length === 1 && first.at === undefined) return { message: `${first.path}: ${first.message}`, issues: [] };
   return { message: 'This cannot be done as it was asked for.', issues };

@@ -32,7 +32,7 @@ const MESSAGES =
 
 /** Answered with 503 and Retry-After, too; for the background work it is one more thing to wait out. */
 export function isPoolFull(error: unknown): boolean {
-  // eslint-disable-next-line messages/decide-nothing -- pg's pool gives this error no code
+  // oxlint-disable-next-line messages/decide-nothing -- pg's pool gives this error no code
   return links(error).some(({ message }) => typeof message === 'string' && message.includes(POOL_FULL));
 }
 
@@ -62,6 +62,6 @@ function isOutage({ code, kind, originalCode, message }: Record<string, unknown>
   const texts = [code, originalCode].filter((text) => typeof text === 'string');
   if (texts.some((text) => PRISMA_CODES.has(text) || SYSTEM_CODES.has(text) || POSTGRES_CODES.has(text) || /^08\w{3}$/.test(text)))
     return true;
-  // eslint-disable-next-line messages/decide-nothing -- pg and the query engine give these errors no code
+  // oxlint-disable-next-line messages/decide-nothing -- pg and the query engine give these errors no code
   return (typeof kind === 'string' && ADAPTER_KINDS.has(kind)) || (typeof message === 'string' && MESSAGES.test(message));
 }

@@ -2,7 +2,7 @@
  * What graphql-js says about the variables of a request, in plain words with the path of the field. Its own texts name types of the
  * schema and repeat the whole value; here each is one short sentence, and what is not known stays as it was.
  */
-/* eslint-disable messages/decide-nothing -- graphql-js gives these errors no code */
+/* oxlint-disable messages/decide-nothing -- graphql-js gives these errors no code */
 import { RUN_MOVES } from '@paceline/control-plane';
 import { closest } from '@paceline/spec';
 

@@ -26,7 +26,7 @@ export function reasonsOf(run: Pick<RunDetails, 'status' | 'statusReason'> & { p
   const waitingFor = plainText(run.progress.waitingFor);
   if (waitingFor === '' || isOver(run.status)) return [reason].filter(Boolean);
   // The reason of the api is newer than the news of the coordinator: both speak of the same wait.
-  // eslint-disable-next-line messages/decide-nothing -- only whether the same is shown twice
+  // oxlint-disable-next-line messages/decide-nothing -- only whether the same is shown twice
   if (/^waits for /i.test(reason)) return [reason];
   return [reason, `Waits for ${waitingFor}`].filter(Boolean);
 }

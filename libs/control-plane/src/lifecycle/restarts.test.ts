@@ -41,9 +41,9 @@ it('what several runs lost together is charged to none, and comes to an end all 
   const spent = { used: 3, total: 3, bestRound: 9 };
   expect(excuseRestart(spent, 3, 9)).toEqual({ isGranted: true, count: { used: 3, total: 4, bestRound: 9 } });
   expect(excuseRestart(spent, 3, 12)).toEqual({ isGranted: true, count: { used: 0, total: 4, bestRound: 12 } });
-  let count = NO_RESTARTS;
+  let charge = excuseRestart(NO_RESTARTS, 5, 0);
   let attempts = 0;
-  for (let charge = excuseRestart(count, 5, 0); charge.isGranted; charge = excuseRestart(count, 5, 0), attempts++) count = charge.count;
+  for (; charge.isGranted; charge = excuseRestart(charge.count, 5, 0)) attempts++;
   expect(attempts).toBe(5 * CAP_FACTOR);
 });
 

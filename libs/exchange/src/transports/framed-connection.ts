@@ -46,7 +46,7 @@ const BATCH_FRAMES = 64;
 const EAGER_BYTES = 192 << 10;
 /** Before the challenge has come a peer has little to say: HELLO and where it stands. */
 const MAX_HELD = 256;
-let made = 0;
+const numbers = { next: 1 };
 
 /** How a connection begins. Two ends inside one process know each other. */
 export type Greeting =
@@ -86,7 +86,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   sentBytes = 0;
   receivedBytes = 0;
   /** In traces. */
-  private readonly name = `connection ${++made}`;
+  private readonly name = `connection ${numbers.next++}`;
   /** The run that sends over it: `owner` of the recorder when it first does. */
   private owner: unknown;
   /** Since when the present payload is read, where that is recorded. */

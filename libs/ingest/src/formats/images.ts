@@ -53,7 +53,7 @@ async function checkPixels(bytes: Uint8Array, height: number, width: number, pla
       (error: unknown) => error,
     );
     if (warning === undefined) return;
-    // eslint-disable-next-line messages/decide-nothing -- libvips gives its warnings no code
+    // oxlint-disable-next-line messages/decide-nothing -- libvips gives its warnings no code
     if (ROWS_ARE_MISSING.test((warning as Error).message)) throw refused(warning);
   }
   await decode('error').catch((error: unknown) => {

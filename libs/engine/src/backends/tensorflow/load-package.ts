@@ -114,7 +114,7 @@ export function keepLoaded(library: string): void {
     process.dlopen({ exports: {} }, library, constants.dlopen.RTLD_NOW | DLOPEN_NODELETE);
   } catch (error) {
     // It is no addon, Node says, and closes it again; the flag stays with it.
-    // eslint-disable-next-line messages/decide-nothing -- Node gives every failure of dlopen the same code
+    // oxlint-disable-next-line messages/decide-nothing -- Node gives every failure of dlopen the same code
     if (!(error as Error).message.includes('did not self-register')) throw error;
   }
 }

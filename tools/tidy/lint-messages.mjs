@@ -2,7 +2,7 @@
  * The rule `messages/decide-nothing`: no branch on what a text for people says. Whoever edits the words would change what the program
  * does; a decision needs a code, a kind or a boolean beside the text. It sees names alone: a `why`, `reason`, `message`, `description`
  * or `detail` that is searched, matched, or compared with words. Where only a text of somebody else's program tells, the line says so:
- * `// eslint-disable-next-line messages/decide-nothing -- why there is no code`.
+ * `// oxlint-disable-next-line messages/decide-nothing -- why there is no code`.
  */
 
 const TEXT = /(?:^(?:why|reason|message|description|detail)|(?:Why|Reason|Message|Description|Detail))$/;
@@ -10,7 +10,7 @@ const SEARCHES = new Set(['startsWith', 'endsWith', 'includes', 'match', 'matchA
 const TESTS = new Set(['test', 'exec']);
 const COMPARISONS = new Set(['===', '!==', '==', '!=']);
 
-/** @typedef {import('@typescript-eslint/utils').TSESTree.Node} Node */
+/** @typedef {import('@oxlint/plugins').ESTree.Node} Node */
 
 /**
  * Whether an expression is a text for people, by its last name; also what is cut from it or written with it.
@@ -44,7 +44,7 @@ function isText(node) {
  */
 const areWords = (node) => node.type === 'TemplateLiteral' || (node.type === 'Literal' && / /.test(String(node.value)));
 
-/** @param {import('@typescript-eslint/utils').TSESTree.CallExpression} call */
+/** @param {import('@oxlint/plugins').ESTree.CallExpression} call */
 function asksText({ callee, arguments: given }) {
   if (callee.type !== 'MemberExpression' || callee.property.type !== 'Identifier') return false;
   if (SEARCHES.has(callee.property.name)) return isText(callee.object);
@@ -64,22 +64,23 @@ const decideNothing = {
     /** @param {Node} node */
     const report = (node) => context.report({ node, messageId: 'decides' });
     return {
-      /** @param {import('@typescript-eslint/utils').TSESTree.CallExpression} node */
+      /** @param {import('@oxlint/plugins').ESTree.CallExpression} node */
       CallExpression(node) {
         if (asksText(node)) report(node);
       },
-      /** @param {import('@typescript-eslint/utils').TSESTree.BinaryExpression} node */
+      /** @param {import('@oxlint/plugins').ESTree.BinaryExpression} node */
       BinaryExpression(node) {
         const { left, right, operator } = node;
         if (!COMPARISONS.has(operator)) return;
         if ((isText(left) && areWords(right)) || (areWords(left) && isText(right))) report(node);
       },
-      /** @param {import('@typescript-eslint/utils').TSESTree.SwitchCase} node */
+      /** @param {import('@oxlint/plugins').ESTree.SwitchCase} node */
       SwitchCase(node) {
-        if (node.test && areWords(node.test) && isText(node.parent.discriminant)) report(node);
+        const on = node.parent.type === 'SwitchStatement' ? node.parent.discriminant : undefined;
+        if (node.test && areWords(node.test) && isText(on)) report(node);
       },
     };
   },
 };
 
-export default { rules: { 'decide-nothing': decideNothing } };
+export default { meta: { name: 'messages' }, rules: { 'decide-nothing': decideNothing } };
