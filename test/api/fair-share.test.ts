@@ -140,6 +140,28 @@ describe('a run that goes on', () => {
     expect(answer.data.asked.__typename).toBe('SetTeamLimitsSuccess');
   }
 
+  it('may have as many workers that hold its shards as the limit of the team allows', async () => {
+    const id = await createRun(plane.admin, { globalBatch: 64, replicas: 4, strategy: { kind: 'multi-worker-mirrored', workers: 2 } });
+    const scale = async (workers: number) =>
+      (
+        await plane.admin.gql(
+          'mutation($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { __typename ... on LimitReached { limit most asked } ... on InvalidInput { issues { path message } } ... on ChangeRunSuccess { run { workersWanted } } } }',
+          { id, workers },
+        )
+      ).data.scaleRun;
+    await setLimits({ workers: 3 });
+    try {
+      expect(await scale(4)).toEqual({ __typename: 'LimitReached', limit: 'workers', most: 3, asked: 4 });
+      expect(await scale(3)).toEqual({ __typename: 'ChangeRunSuccess', run: { workersWanted: 3 } });
+      expect(await scale(5)).toMatchObject({ __typename: 'InvalidInput', issues: [{ path: 'workers' }] });
+    } finally {
+      await setLimits({ workers: null });
+    }
+    const found = async () => (await plane.admin.gql('query($id: ID!) { run(id: $id) { attempt spec workersWanted } }', { id })).data.run;
+    await until('the next attempt', async () => (await found()).attempt === 2);
+    expect(await found()).toMatchObject({ workersWanted: 3, spec: { strategy: { workers: 3 } } });
+  });
+
   it('counts again when it was over, and its servers must fit; beside creations at the same moment no lock waits for another', async () => {
     const { id, coordinator } = await fleet.training(plane, { length: { epochs: 5 } });
     await coordinator.publish([checkpointWritten(1, 1175, { reason: 'final' })], { round: 1175 });

@@ -1,5 +1,6 @@
 /** What is printed of a run. */
 import { FINAL_STATUSES, type Run, type RunAttempt, type RunCourse, type RunStatus, type RunSummary } from '@paceline/client';
+import { shardHostsIn } from '@paceline/spec/shard-holders';
 import { printBest, printMeasures } from './show-measures.js';
 import { printCodec, printLostResiduals, printStrategy, printTraffic } from './show-traffic.js';
 import { clean } from './terminal/clean.js';
@@ -110,19 +111,12 @@ function printLedger({ progress, ledger, staleness }: Run, line: Line): void {
 
 const isTraining = ({ status }: Run): boolean => !FINAL_STATUSES.has(status) && status !== 'PAUSED';
 
-/** Whether its workers hold the shards. The spec comes from the server as JSON. */
-function isOnWorkers(spec: unknown): boolean {
-  const { kind, workers } = (spec as { strategy?: { kind?: unknown; workers?: unknown } } | null)?.strategy ?? {};
-  return ON_WORKERS.includes(kind) || (kind === 'local-update' && typeof workers === 'number');
-}
-const ON_WORKERS: readonly unknown[] = ['multi-worker-mirrored', 'mirrored', 'one-device'];
-
 /** Prints the servers and workers of the run. A run that is over or paused has none. */
 function printPlaces(run: Run, line: Line): void {
   if (!isTraining(run)) return;
   for (const { role, index, serverId, address, state, term } of run.servers) {
     const does = { STARTED: 'serves it', CLAIMED: 'gets ready', LOST: 'is lost' }[state] ?? clean(state, 20).toLowerCase();
-    const holder = isOnWorkers(run.spec) ? 'shard' : 'server';
+    const holder = shardHostsIn(run.spec) === 'servers' ? 'server' : 'shard';
     const name = `${role === 'STANDBY' ? 'standby' : holder} ${index}`;
     line(name, `${clean(serverId)} at ${clean(address)} ${does}${term > 1 ? `, took over in term ${term}` : ''}`);
   }

@@ -114,7 +114,7 @@ export {
   type StoredTask,
   waitingAt,
 } from './dispatch/rows.js';
-export { begunAttempt, endedAttempt } from './changes/attempts.js';
+export { begunAttempt, endedAttempt, withOtherWorkers } from './changes/attempts.js';
 export { leadAnswer, type SettledLead, settledLead } from './changes/leads.js';
 export { isDue, type Moved, movedTo, type RunChange, type StatusMove, type StoredEvent } from './changes/moves.js';
 export { claimed, endOfComplaint, madeAgain, suspectOf } from './changes/places.js';

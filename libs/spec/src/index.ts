@@ -34,7 +34,8 @@ export { measureParts, METRIC_FORMS } from './metric-forms.js';
 export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from './metric-names.js';
 export { learningRateSchema } from './learning-rate.js';
 export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
-export { backupReplicasOf, isThreaded, MODES, shardCount, shardHosts, startWorkersOf, threadsOf, type StrategySpec } from './strategy.js';
+export { isHeldAlone, shardCount, shardHosts } from './shard-holders.js';
+export { backupReplicasOf, isThreaded, MODES, startWorkersOf, threadsOf, type StrategySpec } from './strategy.js';
 export {
   onlyStrategy,
   pickStrategy,

@@ -3,7 +3,8 @@ import { expect, test } from 'vitest';
 import { appliedByServers, localSteps, movingRate, roundExamples, roundsOf } from './local-update.js';
 import { roundGrid } from './round-grid.js';
 import { parseRunSpec, roundPlan } from './run-spec.js';
-import { isThreaded, shardCount, shardHosts, startWorkersOf, threadsOf } from './strategy.js';
+import { shardCount, shardHosts, shardHostsIn } from './shard-holders.js';
+import { isThreaded, startWorkersOf, threadsOf } from './strategy.js';
 
 const issuesOf = (strategy: object, more: object = {}): string[] => {
   const result = parseRunSpec({ strategy, ...more });
@@ -198,6 +199,7 @@ test('what all kinds are asked for', () => {
     const result = parseRunSpec({ strategy });
     if (!result.ok) throw new Error(JSON.stringify(result.issues));
     const { strategy: parsed } = result.spec;
+    if (!shardHosts(parsed).startsWith(shardHostsIn({ strategy: parsed }))) throw new Error('they differ');
     return [shardCount(parsed), shardHosts(parsed), startWorkersOf(parsed)];
   };
   expect(ask({ kind: 'parameter-server', servers: 3 })).toEqual([3, 'servers', undefined]);

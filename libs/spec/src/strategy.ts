@@ -13,6 +13,7 @@
 import { z } from 'zod';
 import { LIMITS } from './limits.js';
 import { positiveRate } from './optimizer-spec.js';
+import { shardHolders } from './shard-holders.js';
 
 export const MODES = ['sync', 'async', 'ssp'] as const;
 
@@ -227,24 +228,6 @@ export const strategySchema = z.discriminatedUnion('kind', STRATEGY_KINDS);
 
 export type StrategySpec = z.output<typeof strategySchema>;
 
-interface ShardedStrategy {
-  readonly kind: StrategySpec['kind'];
-  readonly workers?: number | undefined;
-  readonly servers?: number | undefined;
-}
-
-/** Workers that hold the run, each with a shard; undefined where servers do. A field of another kind says nothing. */
-function holders({ kind, workers }: ShardedStrategy): number | undefined {
-  if (kind === 'multi-worker-mirrored' || kind === 'local-update') return workers;
-  return kind === 'mirrored' || kind === 'one-device' ? 1 : undefined;
-}
-
-/** Shards that the parameters are cut into, each on a process of its own. */
-export const shardCount = (strategy: ShardedStrategy): number => holders(strategy) ?? strategy.servers!;
-
-/** Which processes hold the shards. */
-export const shardHosts = (strategy: ShardedStrategy): 'servers' | 'workers' => (holders(strategy) === undefined ? 'servers' : 'workers');
-
 interface ThreadedStrategy {
   readonly kind?: StrategySpec['kind'] | undefined;
   readonly threads?: number | undefined;
@@ -269,4 +252,4 @@ export const backupReplicasOf = (strategy: { readonly mode: string; readonly bac
 
 /** Workers that must have joined before the first round; undefined where one is enough. */
 export const startWorkersOf = (strategy: StrategySpec): number | undefined =>
-  holders(strategy) ?? ('startWorkers' in strategy ? strategy.startWorkers : undefined);
+  shardHolders(strategy) ?? ('startWorkers' in strategy ? strategy.startWorkers : undefined);

@@ -20,7 +20,8 @@ import { optimizerSlots } from './optimizer-slots.js';
 import type { OptimizerSpec } from './optimizer-spec.js';
 import type { RunSpec } from './run-spec.js';
 import { LIMITS } from './limits.js';
-import { backupReplicasOf, shardCount, threadsOf, type OUTER_OPTIMIZERS } from './strategy.js';
+import { shardCount } from './shard-holders.js';
+import { backupReplicasOf, threadsOf, type OUTER_OPTIMIZERS } from './strategy.js';
 
 /** The gradients of a large model lie in several arenas, each of which is planned to hold so much. */
 export const GRADIENT_ARENA_BYTES = 1 << 30;

@@ -54,7 +54,10 @@ export class Attempts {
    * @returns false when there is nothing that it could go on from: the run is FAILED then
    */
   async begin(transaction: Transaction, run: LockedRun, reason: string, set: RunChange = {}): Promise<boolean> {
-    const { attempt, run: change, move } = begunAttempt(run, await this.nextRestore(transaction, run, set.totalRounds), reason);
+    const { id } = run;
+    const present = await transaction.run.findUniqueOrThrow({ where: { id }, select: { attempt: true, spec: true, workersWanted: true } });
+    const restore = await this.nextRestore(transaction, run, set.totalRounds);
+    const { attempt, run: change, move } = begunAttempt(Object.assign({ id }, present, set), restore, reason);
     if (!attempt) {
       await this.moves.apply(transaction, run, move);
       return false;

@@ -4,13 +4,22 @@
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
-import { isOver, NO_CHECKPOINT, ONLY_BEYOND, requested, workersNeeded, type AskedOfRun, type RequestStep } from '@paceline/control-plane';
+import {
+  isOver,
+  NO_CHECKPOINT,
+  ONLY_BEYOND,
+  requested,
+  withOtherWorkers,
+  workersNeeded,
+  type AskedOfRun,
+  type RequestStep,
+} from '@paceline/control-plane';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
 import { Conflict, InvalidInput, NotFound, type LimitReached } from '../graphql/result.types.js';
 import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
-import type { ModelDescription, RunData } from '@paceline/spec';
+import { shardCount, workerElements, type ModelDescription, type RunData, type RunSpec } from '@paceline/spec';
 import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
@@ -46,8 +55,7 @@ export class RunRequests {
   /** @param servers another number of parameter servers from here on */
   async resume(viewer: Viewer, id: string, servers?: number | null): Promise<Outcome> {
     const asked = { request: 'resume', servers } as const;
-    const tooLarge = servers === undefined || servers === null ? undefined : await this.beyondMemory(viewer, id, asked);
-    return this.ask(viewer, id, asked, { tooLarge });
+    return this.ask(viewer, id, asked, { tooLarge: await this.beyondMemory(viewer, id, asked) });
   }
 
   /** It ends within 10 s. */
@@ -55,9 +63,13 @@ export class RunRequests {
     return this.ask(viewer, id, { request: 'cancel' });
   }
 
-  /** Workers that may hold a seat at the same time; it is kept over attempts. */
-  scale(viewer: Viewer, id: string, workers: number): Promise<Outcome> {
-    return this.ask(viewer, id, { request: 'scale', workers });
+  /**
+   * Workers that may hold a seat at the same time; it is kept over attempts. Where workers hold the shards, so many hold them from the next attempt on, which
+   * begins at once.
+   */
+  async scale(viewer: Viewer, id: string, workers: number): Promise<Outcome> {
+    const asked = { request: 'scale', workers } as const;
+    return this.ask(viewer, id, asked, { tooLarge: await this.beyondMemory(viewer, id, asked) });
   }
 
   /** Adds rounds or epochs, in a new attempt from the last checkpoint. */
@@ -75,14 +87,20 @@ export class RunRequests {
     );
   }
 
-  /** Why the servers that are connected cannot hold the parts that the run would have. Read without a lock: the fleet may change at any moment too. */
+  /** Why those who are connected cannot hold the shards that the run would have. Read without a lock: the fleet may change at any moment too. */
   private async beyondMemory({ teamId }: Viewer, id: string, asked: AskedOfRun): Promise<InvalidInput | undefined> {
     const row = isUuid(id) ? await this.database.run.findUnique({ where: { id, teamId } }) : null;
-    const step = row && requested(row, asked, new Date());
-    if (!row || step?.does !== 'begin' || !step.run.spec) return undefined;
-    const { parameterCount, stateCount } = row.model as unknown as ModelDescription;
-    const issue = await this.memory.issueOfServers(specOf({ spec: step.run.spec }), parameterCount + stateCount);
-    return issue && new InvalidInput([issue]);
+    const spec = row && otherShards(row, requested(row, asked, new Date()));
+    if (!row || !spec) return undefined;
+    const model = row.model as unknown as ModelDescription;
+    const all = model.parameterCount + model.stateCount;
+    if (asked.request !== 'scale') {
+      const issue = await this.memory.issueOfServers(spec, all);
+      return issue && new InvalidInput([issue]);
+    }
+    const { format } = row.data as unknown as RunData;
+    const issue = await this.memory.issueOf(spec, { all, worker: workerElements(spec, format, model) });
+    return issue && new InvalidInput([{ path: 'workers', message: `the model ${issue.message}` }]);
   }
 
   private async ask(
@@ -99,7 +117,7 @@ export class RunRequests {
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
       const step = requested(row, asked, new Date());
       const refusal =
-        (step.does === 'begin' ? tooLarge : undefined) ??
+        (step.does === 'begin' || step.does === 'set' ? tooLarge : undefined) ??
         (await withoutData(transaction, row, step)) ??
         (await this.limited(transaction, row, step)) ??
         (await this.carryOut(transaction, run, step));
@@ -113,6 +131,11 @@ export class RunRequests {
 
   /** A run that goes on asks for places again; one that was over also counts again. */
   private async limited(transaction: Transaction, row: RunRow, step: RequestStep): Promise<LimitReached | undefined> {
+    const scaled = step.does === 'set' ? otherShards(row, step) : undefined;
+    if (scaled) {
+      const workers = workersNeeded(scaled);
+      return refusedByLimits(transaction, row.teamId, this.settings, { activeRuns: 0, parameters: 0, serverPlaces: 0, workers });
+    }
     if (step.does !== 'begin') return undefined;
     const counts = isOver(row.status) ? { activeRuns: 1, parameters: Number(row.parameterCount) } : { activeRuns: 0, parameters: 0 };
     const serverPlaces = step.run.serverCount ?? row.serverCount;
@@ -147,6 +170,15 @@ export class RunRequests {
       }
     }
   }
+}
+
+/** The spec of the next attempt, where a request cuts the parameters into another number of shards. */
+function otherShards(row: Pick<RunRow, 'spec'>, step: RequestStep): RunSpec | undefined {
+  if (step.does !== 'begin' && step.does !== 'set') return undefined;
+  if (step.run.spec)
+    return shardCount(specOf(row).strategy) === shardCount((step.run.spec as RunSpec).strategy) ? undefined : (step.run.spec as RunSpec);
+  const { workersWanted = null } = step.run;
+  return withOtherWorkers({ spec: row.spec, workersWanted });
 }
 
 /** The version that the run was trained on can be removed once the run is over. */

@@ -8,7 +8,7 @@ import {
   type RunChange,
   type RunResult,
 } from '@paceline/control-plane';
-import { roundGrid, roundsOf, type RoundGrid, type RunSpec } from '@paceline/spec';
+import { roundGrid, roundsOf, shardCount, shardHosts, type RoundGrid, type RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 import type { RunRow } from './run-columns.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
@@ -17,6 +17,9 @@ import type { RunTraffic } from './traffic.types.js';
 export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
 /** What libs/control-plane has decided, as Prisma takes it: its JSON columns are of no type that we could name there. */
 export const columnsOf = (change: RunChange) => change as Prisma.RunUncheckedUpdateManyInput;
+
+/** Workers that a run may have where nobody has scaled it. */
+const mostWorkers = ({ strategy, replicas }: RunSpec): number => (shardHosts(strategy) === 'workers' ? shardCount(strategy) : replicas);
 
 export const resultOf = (row: Pick<RunRow, 'result'>): RunResult | null => row.result as unknown as RunResult | null;
 
@@ -34,7 +37,7 @@ export function toRun(row: RunRow): Run {
       { used: row.restartsUsed, total: row.restartsTotal, bestRound: Number(row.bestRound) },
       specOf(row).restarts,
     ),
-    workersWanted: row.workersWanted ?? specOf(row).replicas,
+    workersWanted: row.workersWanted ?? mostWorkers(specOf(row)),
     createdAt,
     startedAt,
     finishedAt,

@@ -39,7 +39,10 @@ export class Run implements Node {
   attempt!: number;
   @Field(() => Int, { description: 'Attempts that may still be started after failures without progress.' })
   restartsLeft!: number;
-  @Field(() => Int, { description: 'Workers that may hold a seat at the same time (scaleRun).' })
+  @Field(() => Int, {
+    description:
+      'Workers that may hold a seat at the same time (scaleRun); where workers hold the shards, as many as hold them, or are to.',
+  })
   workersWanted!: number;
   @Field({ description: 'When createRun accepted it.' })
   createdAt!: Date;

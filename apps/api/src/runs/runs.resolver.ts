@@ -143,7 +143,10 @@ export class RunsResolver {
     return changed(await this.requests.resume(viewer, id, servers));
   }
 
-  @Mutation(() => ChangeRunResult, { description: 'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit.' })
+  @Mutation(() => ChangeRunResult, {
+    description:
+      'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit. Where workers hold the shards (multi-worker-mirrored, local-update with `workers`), so many hold them from a checkpoint on, in a new attempt.',
+  })
   async scaleRun(
     @CurrentViewer() viewer: Viewer,
     @Args('id', RUN_ID) id: string,

@@ -1,6 +1,7 @@
 /** `paceline pause`, `resume`, `scale`, `extend` and `cancel`: what changes a run that exists. */
 import { createInterface } from 'node:readline/promises';
 import { FINAL_STATUSES, type PacelineClient, type Run, type RunSummary } from '@paceline/client';
+import { shardHostsIn } from '@paceline/spec/shard-holders';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
@@ -29,7 +30,10 @@ export function addChangeCommands(program: Command, act: Act): void {
     .option('--servers <n>', 'another number of parameter servers', wholeNumber('--servers', 1, 1024))
     .action(act(resume));
   watched(
-    change('scale', 'Sets how many workers may train a run at the same time, from 1 to its replicas. The weights do not depend on it.'),
+    change(
+      'scale',
+      'Sets how many workers may train a run at the same time, from 1 to its replicas. The weights do not depend on it. Where workers hold the parameters, the run goes on with so many from a checkpoint of this round.',
+    ),
   )
     .argument('<workers>', 'workers at most')
     .action(act(scale));
@@ -82,8 +86,10 @@ async function scale(context: CommandContext, command: Command, reference: strin
   const run = await client.scaleRun(await whichRun(client, reference), wanted);
   const { terminal } = context;
   if (!terminal.json) {
-    const { replicas } = run.progress;
-    terminal.print(`${said(run)} may have ${plural(run.workersWanted, 'worker')} for its ${plural(replicas, 'replica')}`);
+    const workers = plural(run.workersWanted, 'worker');
+    if (shardHostsIn(run.spec) === 'servers')
+      terminal.print(`${said(run)} may have ${workers} for its ${plural(run.progress.replicas, 'replica')}`);
+    else terminal.print(`${said(run)} is on ${workers} from its next attempt on, each with a shard of its parameters`);
   }
   if (command.opts<{ watch?: boolean }>().watch) return watchOrShow(context, command, client, run);
   if (terminal.json) terminal.document(run);

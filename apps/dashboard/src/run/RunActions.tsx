@@ -1,5 +1,6 @@
 /** What may be asked of a run in its status: pause or resume at once; workers, and a longer training, by a small dialog; cancelling after a confirmation. */
 import { useState, type ReactNode } from 'react';
+import { shardHostsIn } from '@paceline/spec/shard-holders';
 import { asFault } from '../graphql/api-fault.js';
 import { ExtendRun, PauseRun, ResumeRun, ScaleRun } from '../graphql/generated/operations.js';
 import { useStale } from '../live/use-stale.js';
@@ -93,13 +94,18 @@ function Plain({ busy, text, onClick }: { busy: boolean; text: string; onClick: 
 
 function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; send: (workers: number) => Promise<boolean> }): ReactNode {
   const { replicas } = run.progress;
-  if (replicas < 2) return null;
+  const holders = shardHostsIn(run.spec);
+  if (replicas < 2 || holders === 'worker') return null;
   return (
     <NumberDialog
       busy={busy}
       button="Workers…"
       title="Workers of this run"
-      explanation="The most workers that may train at the same time. The weights do not depend on it."
+      explanation={
+        holders === 'servers'
+          ? 'The most workers that may train at the same time. The weights do not depend on it.'
+          : 'Each holds a shard of the parameters. The run writes a checkpoint and goes on with so many; the weights do not depend on it.'
+      }
       units={[{ unit: 'workers', label: `Workers, 1 to ${replicas}`, max: replicas }]}
       initial={String(run.workersWanted)}
       submit="Set"

@@ -1,9 +1,9 @@
 import type { ReactNode } from 'react';
+import { shardHostsIn } from '@paceline/spec/shard-holders';
 import { Card } from '../components/Card.js';
 import { isOver } from '../components/status-table.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './run-details.js';
-import { shardsOnWorkers } from './spec-facts.js';
 
 function noteOf({ index, role, term }: RunDetails['servers'][number]): string {
   if (role === 'STANDBY') return 'standby';
@@ -12,7 +12,7 @@ function noteOf({ index, role, term }: RunDetails['servers'][number]): string {
 
 /** The servers of a run, or the workers that hold its shards; or those that it had: when it stands still or is over they hold nothing any more. */
 export function Servers({ servers, status, spec }: Pick<RunDetails, 'servers' | 'status' | 'spec'>): ReactNode {
-  const isOnWorkers = shardsOnWorkers(spec);
+  const isOnWorkers = shardHostsIn(spec) !== 'servers';
   const over = isOver(status) || status === 'PAUSED' || status === 'RECOVERING';
   return (
     <Card

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { MODES, augmentationSchema, learningRateSchema, parseRunSpec } from '@paceline/spec';
 import { parse } from 'yaml';
 import { AUGMENTATION_DEFAULTS, LEARNING_RATE_DEFAULTS, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS, STRATEGY_DEFAULTS } from './spec-defaults.js';
-import { modelName, optimizerName, setFields, shardsOnWorkers, specFacts, stepsText } from './spec-facts.js';
+import { modelName, optimizerName, setFields, specFacts, stepsText } from './spec-facts.js';
 import { toYaml } from './yaml.js';
 
 const topology = { class_name: 'Sequential', config: { layers: [{}, {}] } };
@@ -23,8 +23,6 @@ describe('the defaults of the page', () => {
   it('are those of the schema', () => {
     expect(SPEC_DEFAULTS).toEqual(specOf({}));
     for (const name of Object.keys(OPTIMIZER_DEFAULTS)) expect(OPTIMIZER_DEFAULTS[name]).toEqual(specOf({ optimizer: { name } }).optimizer);
-    for (const kind of ['mirrored', 'one-device', 'multi-worker-mirrored']) expect(shardsOnWorkers({ strategy: { kind } })).toBe(true);
-    for (const kind of ['hybrid', 'parameter-server']) expect(shardsOnWorkers({ strategy: { kind } })).toBe(false);
     for (const kind of Object.keys(STRATEGY_DEFAULTS))
       expect(STRATEGY_DEFAULTS[kind]).toEqual(specOf({ strategy: { kind }, replicas: kind === 'one-device' ? 1 : 4 }).strategy);
     expect(LEARNING_RATE_DEFAULTS).toEqual(learningRateSchema.parse({}));

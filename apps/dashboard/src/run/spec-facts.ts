@@ -31,14 +31,6 @@ export function optimizerName(spec: unknown): string {
   return [plainText(name, 40), typeof learningRate === 'number' ? String(learningRate) : ''].filter(Boolean).join(' ');
 }
 
-const ON_WORKERS: readonly unknown[] = ['multi-worker-mirrored', 'mirrored', 'one-device'];
-
-/** Whether the run has no parameter servers: each of its workers holds a shard. */
-export function shardsOnWorkers(spec: unknown): boolean {
-  const { kind, workers } = object(object(spec)['strategy']);
-  return ON_WORKERS.includes(kind) || (kind === 'local-update' && typeof workers === 'number');
-}
-
 /** Whether all epochs have the same number of rounds. */
 export const hasEvenEpochs = (spec: unknown): boolean => object(object(spec)['strategy'])['syncSteps'] === undefined;
 

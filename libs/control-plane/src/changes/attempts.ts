@@ -1,5 +1,5 @@
 /** How an attempt ends and the next begins: which rows change to what, decided from those that are read under the lock of the run. */
-import type { RunSpec } from '@paceline/spec';
+import { shardHosts, type RunSpec } from '@paceline/spec';
 import { afterEnd, type AfterEnd, type AttemptEnd } from '../lifecycle/attempt-end.js';
 import type { RestoreDecision, RestorePoint } from '../lifecycle/lineage.js';
 import { coordinatorOf, parentOf, restoreOf, waitingAt, type StoredAttempt, type StoredRun } from '../dispatch/rows.js';
@@ -25,6 +25,7 @@ export function endedAttempt(run: CountedRun, attempt: StoredAttempt, end: Attem
     {
       status: run.status,
       isCancelWanted: run.cancelRequestedAt !== null,
+      otherWorkers: changesWorkers(run) ? (run.workersWanted ?? undefined) : undefined,
       restarts: (run.spec as RunSpec).restarts,
       count: { used: run.restartsUsed, total: run.restartsTotal, bestRound: Number(run.bestRound) },
       committedRounds: coordinatorOf(run)?.round ?? Number(attempt.parentRound ?? 0),
@@ -61,8 +62,25 @@ export interface BegunAttempt {
   readonly move: PlainMove;
 }
 
-/** For a run without a live attempt. @param from as `nextRestore` says */
-export function begunAttempt({ id, attempt }: Pick<StoredRun, 'id' | 'attempt'>, from: RestoreDecision, reason: string): BegunAttempt {
+/** Whether the attempt ends to go on with other workers, more or fewer, that hold the shards: a pause that a person asks for has a status of its own. */
+const changesWorkers = ({ status, pauseRequestedAt, spec }: Pick<StoredRun, 'status' | 'pauseRequestedAt' | 'spec'>): boolean =>
+  status !== 'PAUSING' && pauseRequestedAt !== null && shardHosts((spec as RunSpec).strategy) === 'workers';
+
+/** The spec with as many workers that hold its shards as were asked for; undefined where that is as before. */
+export function withOtherWorkers({ spec, workersWanted }: Pick<StoredRun, 'spec' | 'workersWanted'>): RunSpec | undefined {
+  const { strategy } = spec as RunSpec;
+  if (workersWanted === null || shardHosts(strategy) !== 'workers') return undefined;
+  if (workersWanted < 1 + strategy.standby) return undefined; // asked for while servers held the shards
+  return { ...(spec as RunSpec), strategy: { ...strategy, workers: workersWanted } as typeof strategy };
+}
+
+/** For a run without a live attempt. @param run as it is to be then @param from as `nextRestore` says */
+export function begunAttempt(
+  { id, attempt, ...run }: Pick<StoredRun, 'id' | 'attempt' | 'spec' | 'workersWanted'>,
+  from: RestoreDecision,
+  reason: string,
+): BegunAttempt {
+  const scaled = withOtherWorkers(run);
   if (from.kind === 'nothing') return { attempt: undefined, run: {}, move: { to: 'FAILED', reason: NOTHING_LEFT } };
   const restore = from.kind === 'checkpoint' ? from.restore : null;
   const number = attempt + 1;
@@ -76,6 +94,7 @@ export function begunAttempt({ id, attempt }: Pick<StoredRun, 'id' | 'attempt'>,
       nextAttemptAt: null,
       pauseRequestedAt: null,
       finishedAt: null,
+      ...(scaled ? { spec: scaled, workersWanted: null } : {}),
     },
     move: { to: 'QUEUED', reason: `${reason} ${restore ? `from the checkpoint of round ${round}` : 'from round 0'}` },
   };

@@ -23,7 +23,7 @@ export interface RunChange {
   readonly finishedAt?: Date | null;
   readonly statusReason?: string;
   readonly isWaiting?: boolean;
-  readonly workersWanted?: number;
+  readonly workersWanted?: number | null;
   readonly restartsUsed?: number;
   readonly restartsTotal?: number;
   readonly bestRound?: number;

@@ -1,6 +1,7 @@
 /** What a person's request changes in the rows of a run: the table of requests.ts, and whether what is asked for is possible. */
-import { LIMITS, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { isHeldAlone, LIMITS, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { answerRequest, type RunRequest } from '../lifecycle/requests.js';
+import { hasLiveAttempt } from '../lifecycle/run-status.js';
 import { serverProcesses, type StoredRun } from '../dispatch/rows.js';
 import type { RunChange, StatusMove, StoredEvent } from './moves.js';
 
@@ -51,7 +52,7 @@ export function requested(run: AskedRun, asked: AskedOfRun, now: Date): RequestS
     case 'resume':
       return resume(run.spec as RunSpec, asked.servers ?? undefined, answer.does === 'begin');
     case 'scale':
-      return answer.does === 'ask' ? scale(run, asked.workers) : { does: 'nothing' };
+      return answer.does === 'ask' ? scale(run, asked.workers, now) : { does: 'nothing' };
     case 'extend':
       return answer.does === 'begin' ? extend(run, asked) : { does: 'nothing' };
   }
@@ -81,26 +82,47 @@ function resume(spec: RunSpec, servers: number | undefined, begins: boolean): Re
 }
 
 const holdersInWords = (strategy: RunSpec['strategy']): string =>
-  holdsAlone(strategy) ? 'its worker holds' : `its ${shardCount(strategy)} workers hold`;
+  isHeldAlone(strategy) ? 'its worker holds' : `its ${shardCount(strategy)} workers hold`;
 
-/** Whether the kind puts the run on one worker; asked where workers hold the shards. */
-const holdsAlone = ({ kind }: RunSpec['strategy']): boolean => kind === 'mirrored' || kind === 'one-device';
-
-function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep {
+function scale({ spec, workersWanted, ...run }: AskedRun, workers: number, now: Date): RequestStep {
   const { replicas, strategy } = spec as RunSpec;
-  if (shardHosts(strategy) === 'workers')
-    return {
-      does: 'refuse',
-      why: holdsAlone(strategy)
-        ? `The run is on one worker, which holds its parameters (${strategy.kind}), so it takes no other.`
-        : `Each of the run's ${shardCount(strategy)} workers holds a part of its parameters (${strategy.kind}), so their number stays.`,
-    };
+  if (shardHosts(strategy) === 'workers') return scaleHolders({ spec, workersWanted, ...run }, workers, now);
   if (!Number.isInteger(workers) || workers < 1 || workers > replicas)
     return invalid('workers', `must be from 1 to ${replicas}, the replicas of the run; to let all workers go, pause it`);
   const before = workersWanted ?? replicas;
   if (before === workers) return { does: 'nothing' };
   const message = `at most ${workers} of ${replicas} workers from now on, ${before} before`;
   return { does: 'set', run: { workersWanted: workers }, event: { type: 'scale.wanted', message, data: { workers } } };
+}
+
+/**
+ * The parameters are cut into as many shards as there are workers that hold them. So a live attempt writes a checkpoint and ends, and the next one, which
+ * begins at once, has the other number; a run without a live attempt has it when it goes on.
+ */
+function scaleHolders({ spec, workersWanted, status }: AskedRun, workers: number, now: Date): RequestStep {
+  const { replicas, strategy } = spec as RunSpec;
+  if (isHeldAlone(strategy))
+    return { does: 'refuse', why: `The run is on one worker, which holds its parameters (${strategy.kind}), so it takes no other.` };
+  const least = strategy.standby > 0 ? 2 : 1;
+  const most = Math.min(replicas, LIMITS.servers);
+  if (!Number.isInteger(workers) || workers < least || workers > most)
+    return invalid(
+      'workers',
+      `must be from ${least} to ${most}: each holds a shard and has a replica at least${least > 1 ? ', and a standby is on another worker than its shard' : ''}; to let all workers go, pause it`,
+    );
+  const present = shardCount(strategy);
+  if ((workersWanted ?? present) === workers) return { does: 'nothing' };
+  const isLive = status !== 'PAUSING' && hasLiveAttempt(status);
+  const how = isLive ? 'from a checkpoint, in a new attempt' : 'in the next attempt';
+  return {
+    does: 'set',
+    run: { workersWanted: workers, ...(isLive ? { pauseRequestedAt: now } : {}) },
+    event: {
+      type: 'scale.wanted',
+      message: `${workers} ${workers === 1 ? 'worker' : 'workers'} instead of ${workersWanted ?? present}, ${how}`,
+      data: { workers },
+    },
+  };
 }
 
 /** Epochs stay epochs where the run is measured in them; otherwise all is rounds. */

@@ -22,6 +22,7 @@ const noMemory: AttemptEnd = { kind: 'failed', cause: 'NO_MEMORY', message: 'an 
 const lost: AttemptEnd = { kind: 'failed', cause: 'SERVER_LOST', message: 'server 1 is gone' };
 const poison: AttemptEnd = { kind: 'failed', cause: 'POISON_ROUND', message: 'poison' };
 const torn: AttemptEnd = { kind: 'failed', cause: 'CHECKPOINT_INVALID', message: 'torn' };
+const scaled: AttemptEnd = { kind: 'failed', cause: 'OTHER_WORKERS', message: 'goes on with 3 workers' };
 const done: AttemptEnd = { kind: 'finished', message: 'done' };
 const paused: AttemptEnd = { kind: 'paused', message: 'paused in round 10' };
 const cancelled: AttemptEnd = { kind: 'cancelled', message: 'cancelled' };
@@ -56,6 +57,11 @@ describe('after the end of an attempt', () => {
     [{ count: spent }, torn, 'otherCheckpoint', 'RECOVERING'],
     [{ restarts: 0 }, torn, 'otherCheckpoint', 'RECOVERING'],
     [{ restarts: 0 }, picked, 'otherStrategy', 'RECOVERING'],
+    [{ restarts: 0, otherWorkers: 3 }, paused, 'otherWorkers', 'RECOVERING'],
+    [{ restarts: 0, status: 'QUEUED' }, scaled, 'otherWorkers', 'RECOVERING'],
+    [{ restarts: 0, status: 'PROVISIONING' }, scaled, 'otherWorkers', 'RECOVERING'],
+    [{ isCancelWanted: true, otherWorkers: 3 }, paused, 'cancelled', 'CANCELLED'],
+    [{ otherWorkers: 3 }, lost, 'restart', 'RECOVERING'],
     [{ restarts: 0 }, noMemory, 'noMemory', 'RECOVERING'],
     [{ count: { used: 2, total: 20, bestRound: 10 } }, noMemory, 'noMemory', 'RECOVERING'],
     [{ isCancelWanted: true }, noMemory, 'cancelled', 'CANCELLED'],
@@ -75,7 +81,7 @@ describe('after the end of an attempt', () => {
     for (const status of RUN_STATUSES)
       for (const isCancelWanted of [false, true])
         for (const restarts of [0, 2])
-          for (const end of [lost, { ...lost, isShared: true }, poison, torn, picked, noMemory, done, paused, cancelled]) {
+          for (const end of [lost, { ...lost, isShared: true }, poison, torn, picked, noMemory, scaled, done, paused, cancelled]) {
             const after = afterEnd({ ...RUN, status, isCancelWanted, restarts }, end, () => 0.5);
             taken.add(after.row);
             if (after.to === undefined) continue;

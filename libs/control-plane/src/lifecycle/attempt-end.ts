@@ -21,6 +21,7 @@ const OWN_CAUSES = {
   NOT_PLACED: { isRecoverable: true, meaning: 'a part of the attempt was taken by no worker, or its seat by none, in time' },
   NO_MEMORY: { isRecoverable: true, meaning: 'it held some of its servers, and for another part no server had the memory' },
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
+  OTHER_WORKERS: { isRecoverable: true, meaning: 'the workers that hold the shards of the run are to be more or fewer' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
   STRATEGY_PICKED: { isRecoverable: true, meaning: 'strategy auto has picked another strategy than the attempt has measured' },
   STORAGE_NOT_SHARED: { isRecoverable: false, meaning: 'the servers of the attempt write their checkpoints to different places' },
@@ -47,6 +48,8 @@ export type AttemptEnd =
 export interface EndingRun {
   readonly status: RunStatus;
   readonly isCancelWanted: boolean;
+  /** Workers that are to hold its shards from the next attempt on, where somebody has asked for more or fewer: it was asked for a checkpoint. */
+  readonly otherWorkers?: number | undefined;
   /** `spec.restarts`. */
   readonly restarts: number;
   readonly count: RestartCount;
@@ -75,6 +78,11 @@ export const ATTEMPT_END_ROWS = {
     does: 'the next attempt has it. Not charged: a run picks once',
     next: 'RECOVERING',
   },
+  otherWorkers: {
+    event: 'paused, or ended before its first round, to go on with more or fewer workers that hold its shards',
+    does: 'the next attempt has them. Not charged: somebody asked for it',
+    next: 'RECOVERING',
+  },
   noMemory: {
     event: 'some of its servers waited for one with memory: too long, or in the way of an older run',
     does: 'lets them go and waits in line. Not charged: nothing has begun',
@@ -100,6 +108,8 @@ export interface AfterEnd {
   readonly restartAfterMs: number | null;
 }
 
+export const goesOnWith = (workers: number): string => `goes on with ${workers} ${workers === 1 ? 'worker' : 'workers'}`;
+
 /** @param random uniform in [0, 1): the jitter of the pause */
 export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number): AfterEnd {
   const { count, status } = run;
@@ -107,12 +117,15 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
   if (!hasLiveAttempt(status)) return { row: 'late', reason: end.message, count, restartAfterMs: null };
   if (end.kind === 'finished') return over('finished', 'SUCCEEDED');
   if (run.isCancelWanted) return over('cancelled', 'CANCELLED');
+  const otherWorkers = (reason: string): AfterEnd => ({ row: 'otherWorkers', to: 'RECOVERING', reason, count, restartAfterMs: 0 });
+  if (end.kind === 'paused' && run.otherWorkers !== undefined) return otherWorkers(`${end.message}; ${goesOnWith(run.otherWorkers)}`);
   if (end.kind === 'paused') return over('paused', 'PAUSED');
   if (end.kind === 'failed' && !ATTEMPT_END_CAUSES[end.cause].isRecoverable) return over('fatal', 'FAILED');
   if (status === 'PAUSING')
     return over('pausedWithout', 'PAUSED', `${end.message}; it is paused at its last checkpoint, and rounds after that will be redone`);
   if (end.kind === 'failed' && end.cause === 'CHECKPOINT_INVALID')
     return { row: 'otherCheckpoint', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
+  if (end.kind === 'failed' && end.cause === 'OTHER_WORKERS') return otherWorkers(end.message);
   if (end.kind === 'failed' && end.cause === 'STRATEGY_PICKED')
     return { row: 'otherStrategy', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
   if (end.kind === 'failed' && end.cause === 'NO_MEMORY')

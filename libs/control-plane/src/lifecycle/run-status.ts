@@ -47,7 +47,7 @@ export const RUN_STATUS_MEANINGS: Readonly<Record<RunStatus, string>> = {
   RUNNING: 'Rounds are being committed, or the final evaluation is under way.',
   PAUSING: 'Finishes its round, writes a checkpoint, and then pauses.',
   PAUSED: 'Does not train, and holds no servers or workers until it is resumed.',
-  RECOVERING: 'Lost a part of its attempt; the next attempt begins shortly, from its last checkpoint.',
+  RECOVERING: 'Lost a part of its attempt, or is to have other workers; the next attempt begins shortly, from its last checkpoint.',
   SUCCEEDED:
     'Trained to its end; the result is there. The run can only be extended. When an extension is cancelled or fails, the run is SUCCEEDED again with the result from before.',
   FAILED: 'Ended without a result; the reason says why.',

@@ -38,12 +38,14 @@ import {
   type ServerAddress,
   type StepTaskJob,
 } from '@paceline/control-plane';
+import type { RunSpec } from '@paceline/spec';
 import type { Cluster } from '../cluster.js';
 import { SimProcess } from '../world/process.js';
 import { DatabaseOutage, placeKey, type FleetRow, type OutboxRow } from '../world/postgres.js';
 import { MissingGroupError } from '../world/redis.js';
 import { carryOut } from '../stored/stored-actions.js';
 import { decideLead, readLead } from '../stored/stored-lead.js';
+
 import { storeJournal, takeReport } from '../stored/stored-reports.js';
 import type { StoredRun } from '../stored/stored-run.js';
 import { dataOf } from '../run/tiny-run.js';
@@ -160,10 +162,10 @@ export class SimApi {
 
   private unsent(): (OutboxRow & { run: RunHead })[] {
     const { rows } = this.cluster.postgres;
-    const { shape, spec } = this.cluster.run;
+    const { shape } = this.cluster.run;
     const run = rows.runs.get(this.cluster.runId)!;
     // A run without servers waits for as many workers, and is placed as a whole.
-    const needed = shape.isMirrored ? workersNeeded(spec) : run.serverCount;
+    const needed = shape.isMirrored ? workersNeeded(run.spec as RunSpec) : run.serverCount;
     const enough = Math.max(1, this.liveHolders().length) >= needed;
     return rows.outbox
       .values()

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import type { Cluster } from '../cluster.js';
 import { STREAMING } from '../run/gradient-shape.js';
-import { events, killServer, play, round, sending, when } from './arranged.fixture.js';
+import { always, events, killServer, play, round, seated, sending, when } from './arranged.fixture.js';
 import { seeds } from './sweep.fixture.js';
 
 const MEMBERS = 3;
@@ -88,4 +88,43 @@ test('a worker that is lost with its shard before the first round is not waited 
     expect([member, result.outcome, result.attempts]).toEqual([member, 'SUCCEEDED', 1]);
     expect(events(cluster, 'training.started').map(({ data }) => data['workers'])).toEqual(member === 0 ? [] : [2]);
   }
+});
+
+test.each([
+  ['without standbys', 0],
+  ['with standbys', 1],
+] as const)('other workers, more or fewer, hold the shards, %s: each time from a checkpoint, with the same bits', async (_, standby) => {
+  const seen: number[] = [];
+  const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 4, apis: 1 } as const;
+  const { result, cluster } = await play({ ...options, shape: { ...shape, standby, rounds: 30, examples: 360 } }, (made: Cluster) =>
+    always(made, () => {
+      const wanted = [3, 2, 4][seen.length];
+      if (wanted === undefined || seated(made).length !== wanted || round(made) < 8 * seen.length + 2) return;
+      seen.push(wanted);
+      const next = [2, 4][seen.length - 1];
+      if (next !== undefined) made.control.scale(next);
+    }),
+  );
+  expect(seen).toEqual([3, 2, 4]);
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 3 });
+  expect(events(cluster, 'worker.lost')).toEqual([]);
+  // The checkpoint is that of the round in which it was asked for: nothing is computed twice.
+  expect(events(cluster, 'run.paused')).toHaveLength(2);
+});
+
+test('a run that waits for a worker that does not come goes on with those that are there, when somebody says so', async () => {
+  const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, apis: 1 } as const;
+  let waits = '';
+  const { result } = await play({ ...options, shape }, (made: Cluster) =>
+    when(
+      made,
+      () => made.control.status === 'QUEUED' && made.control.reason.includes('workers'),
+      () => {
+        waits = made.control.reason;
+        made.control.scale(2);
+      },
+    ),
+  );
+  expect(waits).toMatch(/waits for/u);
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
 });

@@ -147,4 +147,46 @@ export const HISTORY_SCENARIOS: readonly ContractScenario[] = [
       expect(shorter.attempts.at(-1)!.parent).toEqual({ attempt: 2, round: 120 });
     },
   },
+  {
+    name: 'other workers, more or fewer, that hold the shards: the attempt ends with a checkpoint, and the next one has as many places',
+    spec: { isOnWorkers: true },
+    async play(script, another) {
+      await script.train();
+      const asked = await script.ask({ request: 'scale', workers: 3 });
+      expect(asked.run).toMatchObject({ status: 'RUNNING', workersWanted: 3 });
+      const paused = await script.journal(1, numbered(1, [written(1, 10, { reason: 'pause' }), event('run.paused', {})]), {
+        state: { phase: 'paused' },
+      });
+      expect(paused.run).toMatchObject({ status: 'RECOVERING', hasNextAttempt: true, restartsUsed: 0 });
+      expect(paused.run.statusReason).toContain('goes on with 3 workers');
+      const begun = await script.act({ kind: 'begin-attempt', reason: 'attempt 2 begins' });
+      expect(begun.run).toMatchObject({
+        status: 'QUEUED',
+        attempt: 2,
+        workersWanted: null,
+        statusReason: expect.stringContaining('round 10') as string,
+      });
+      expect(begun.places.filter(({ attempt }) => attempt === 2)).toHaveLength(3);
+
+      const waiting = await another();
+      await waiting.ask({ request: 'scale', workers: 1 });
+      const ended = await waiting.act({
+        kind: 'end-attempt',
+        end: { kind: 'failed', cause: 'OTHER_WORKERS', message: 'goes on with 1 worker' },
+      });
+      expect(ended.run).toMatchObject({ status: 'RECOVERING', restartsUsed: 0 });
+      const again = await waiting.act({ kind: 'begin-attempt', reason: 'attempt 2 begins' });
+      expect(again.places.filter(({ attempt }) => attempt === 2)).toHaveLength(1);
+
+      const pausing = await another();
+      await pausing.train();
+      await pausing.ask({ request: 'scale', workers: 3 });
+      await pausing.ask({ request: 'pause' });
+      const still = await pausing.journal(1, numbered(1, [written(1, 10, { reason: 'pause' }), event('run.paused', {})]), {
+        state: { phase: 'paused' },
+      });
+      expect(still.run).toMatchObject({ status: 'PAUSED', workersWanted: 3 });
+      expect((await pausing.ask({ request: 'resume' })).places.filter(({ attempt }) => attempt === 2)).toHaveLength(3);
+    },
+  },
 ];

@@ -102,17 +102,21 @@ export interface ContractSpec {
   readonly restarts: number;
   readonly keepLast: number;
   readonly rounds: number;
+  /** As many workers hold the shards in place of servers. */
+  readonly isOnWorkers?: boolean;
 }
 
 export const CONTRACT_SPEC: ContractSpec = { servers: 2, standby: 0, replicas: 4, restarts: 2, keepLast: 2, rounds: 100 };
 
 /** As a person writes it. */
-export const specInput = ({ servers, standby, replicas, restarts, keepLast, rounds }: ContractSpec) => ({
+export const specInput = ({ servers, standby, replicas, restarts, keepLast, rounds, isOnWorkers }: ContractSpec) => ({
   replicas,
   restarts,
   length: { rounds },
   checkpoint: { keepLast, keepBest: false },
-  strategy: { kind: 'parameter-server' as const, servers, standby },
+  strategy: isOnWorkers
+    ? { kind: 'multi-worker-mirrored' as const, workers: servers, standby }
+    : { kind: 'parameter-server' as const, servers, standby },
 });
 
 /** A run of one store. */

@@ -230,7 +230,7 @@ export class StoredRun {
   }
 
   begin(reason: string, set: RunChange = {}): boolean {
-    const { attempt, run, move } = begunAttempt(this.run, this.nextRestore(set.totalRounds), reason);
+    const { attempt, run, move } = begunAttempt({ ...this.run, ...set }, this.nextRestore(set.totalRounds), reason);
     if (!attempt) return this.move(move) && false;
     this.set({ ...set, ...run });
     const { number, parentNumber, parentRound, parentRunId } = attempt;
