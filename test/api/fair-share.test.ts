@@ -124,13 +124,12 @@ describe('places of workers', () => {
 });
 
 describe('a run that goes on', () => {
-  const ask = async (request: 'pause' | 'resume' | 'extend', id: string, rest = '') =>
-    (
-      await plane.admin.gql(
-        `mutation($id: ID!) { asked: ${request}Run(id: $id${rest}) { __typename ... on LimitReached { message limit most used asked } } }`,
-        { id },
-      )
-    ).data.asked;
+  const ask = async (request: 'pause' | 'resume' | 'extend', id: string, rest = '') => {
+    const change = `mutation($id: ID!) { asked: ${request}Run(id: $id${rest}) { __typename ... on LimitReached { message limit most used asked } } }`;
+    const { data, ...answer } = await plane.admin.gql(change, { id });
+    if (!data) throw new Error(`${request}: ${JSON.stringify(answer)}`);
+    return data.asked;
+  };
   const statusOf = (id: string, status: string) =>
     untilStatus(async () => (await plane.admin.gql('query($id: ID!) { run(id: $id) { status } }', { id })).data.run, status);
   async function setLimits(limits: object): Promise<void> {
@@ -154,12 +153,18 @@ describe('a run that goes on', () => {
       expect(await scale(4)).toEqual({ __typename: 'LimitReached', limit: 'workers', most: 3, asked: 4 });
       expect(await scale(3)).toEqual({ __typename: 'ChangeRunSuccess', run: { workersWanted: 3 } });
       expect(await scale(5)).toMatchObject({ __typename: 'InvalidInput', issues: [{ path: 'workers' }] });
+      await setLimits({ workers: 1 });
+      // Fewer is always better, even where it is still too much.
+      expect(await scale(2)).toEqual({ __typename: 'ChangeRunSuccess', run: { workersWanted: 2 } });
     } finally {
       await setLimits({ workers: null });
     }
     const found = async () => (await plane.admin.gql('query($id: ID!) { run(id: $id) { attempt spec workersWanted } }', { id })).data.run;
+    expect(await found()).toMatchObject({ attempt: 1, workersWanted: 2, spec: { strategy: { workers: 2 } } });
+    expect(await scale(1)).toEqual({ __typename: 'ChangeRunSuccess', run: { workersWanted: 1 } });
     await until('the next attempt', async () => (await found()).attempt === 2);
-    expect(await found()).toMatchObject({ workersWanted: 3, spec: { strategy: { workers: 3 } } });
+    expect(await found()).toMatchObject({ workersWanted: 1, spec: { strategy: { workers: 1 } } });
+    await plane.admin.gql('mutation($id: ID!) { cancelRun(id: $id) { __typename } }', { id });
   });
 
   it('counts again when it was over, and its servers must fit; beside creations at the same moment no lock waits for another', async () => {

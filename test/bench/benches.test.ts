@@ -192,6 +192,16 @@ const BENCHES: Readonly<
       })),
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread'],
     },
+    {
+      flags: ['--only', 'zoo-cnn', '--batches', '1', '--warm-up', '1', '--repetitions', '1'],
+      rows: ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads'].map((what) => ({
+        what,
+        model: 'zoo-cnn',
+        batch: 128,
+        ofStock: null,
+      })),
+      figures: ['examplesPerSecond', 'lowest', 'highest', 'ofOneThread'],
+    },
   ],
   strategies: [
     {

@@ -60,7 +60,7 @@ describe.each([[['--version']], [['--help']], [['runs']], [['run', '01a1fe42-ecf
     const libraries = files.filter((file) => file.startsWith('libs/') && !file.startsWith('libs/client/'));
     expect(
       libraries.every((file) =>
-        /^libs\/(spec\/dist\/metric-forms|runtime\/dist\/(end-process|exit-codes|process-lock|user-directories|user-error))\.js$/.test(
+        /^libs\/(spec\/dist\/(metric-forms|shard-holders)|runtime\/dist\/(end-process|exit-codes|process-lock|user-directories|user-error))\.js$/.test(
           file,
         ),
       ),

@@ -141,7 +141,7 @@ describe('sizes only shrink', () => {
     fileLinesLongest: lengths.at(-1)!.lines,
     functionLinesLongest: functions[0]!.lines,
     filesInCirclesOfTypes: circles.flat().length,
-    lintDisabled: code.flatMap((path) => findings(path, new RegExp('oxlint-' + 'disable|@ts-' + '(ignore|expect-error)'))).length,
+    lintDisabled: code.flatMap((path) => findings(path, new RegExp('(ox|es)lint-' + 'disable|@ts-' + '(ignore|expect-error)'))).length,
   };
   const longest = [
     ...lengths.slice(-3).map(({ path, lines }) => `${path} (${lines})`),

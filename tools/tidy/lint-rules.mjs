@@ -38,6 +38,8 @@ function refusal(file, target) {
   if (APPS.some((app) => app !== name && (target === `@paceline/${app}` || target.startsWith(`@paceline/${app}/`))))
     return `${target} is an app, and nothing imports apps: each is a process of its own, and what two need belongs in a library.`;
   const own = /^@paceline\/([^/]+)/.exec(target)?.[1];
+  if (target === `@paceline/${name}`)
+    return `${target} is this package: import the file itself, because through index.ts it would be a cycle.`;
   if (own && ![name, ...row.mayImport, ...TEST_ONLY].includes(own)) return `${name} may not import ${target}. Why: ${row.reason}. ${PLACE}`;
   if (row.mayNotUse.some((pattern) => new RegExp(pattern).test(target)))
     return `${name} must not use ${target}. Why: ${row.reason}. ${PLACE}`;

@@ -89,6 +89,7 @@ describe('lint refuses a planted import', () => {
       ['libs/exchange/src/index.ts', 'bullmq', 'no round waits for a database or a queue'],
       ['libs/learning/src/index.ts', '../../kernels/src/arena.js', 'leaves the package'],
       ['libs/learning/src/index.ts', '@paceline/worker', 'nothing imports apps'],
+      ['libs/learning/src/index.ts', '@paceline/learning', 'is this package'],
     ].map(([file, target, reason]) => [
       `${file} may not import ${target}`,
       reason,
@@ -102,6 +103,7 @@ describe('lint refuses a planted import', () => {
 
   it.each([
     ['the inside of a library', plant('libs/exchange/src/index.ts', `export * from '@paceline/protocol/src/frames.js';\n`)],
+    ['the inside of a folder of a library', plant('libs/exchange/src/index.ts', `export * from '@paceline/protocol/src/a/b.js';\n`)],
     ['its own index', plant('libs/protocol/src/frames.ts', `export * from './index.js';\n`)],
     [
       'the testkit outside tests',
@@ -150,6 +152,8 @@ describe('lint refuses', () => {
       ],
       ['an empty .catch', 'export const f = (p: Promise<void>): Promise<void> => p.catch(() => {});\n', 'paceline/no-empty-catch'],
       ['any', 'export const f = (x: any): number => x;\n', 'typescript/no-explicit-any'],
+      ['require', 'export const f = (): unknown => require("node:fs");\n', 'typescript/no-require-imports'],
+      ['a mistake of types that is passed by', `// @ts-${'ignore'}\nexport const x: number = 1;\n`, 'typescript/ban-ts-comment'],
       ['a variable that nobody reads', 'const x = 1;\nexport {};\n', 'eslint/no-unused-vars'],
       ['a comparison that converts', 'export const f = (x: unknown): boolean => x == 1;\n', 'eslint/eqeqeq'],
       [

@@ -38,7 +38,7 @@ async function until(what: string, check: () => boolean, deadlineMs = HANGS_MS):
   }
 }
 
-beforeAll(() => execFileSync(process.execPath, [join(root, '../../node_modules/typescript/bin/tsc'), '-b', root]), 60_000);
+beforeAll(() => execFileSync(process.execPath, [join(root, '../../node_modules/typescript-native/bin/tsc'), '-b', root]), 60_000);
 afterEach(async () => {
   await Promise.all(supervised.splice(0).map((child) => child.stop()));
   for (const child of children.splice(0)) await endProcess(child, { signal: 'SIGKILL' });

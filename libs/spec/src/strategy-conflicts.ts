@@ -40,7 +40,11 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'parameter-server':
       return [...serverConflicts(strategy, spec), ...modeConflicts(strategy, spec)];
     case 'multi-worker-mirrored':
-      return [...shardedConflicts(strategy, spec), ...((strategy.threads ?? 1) > 1 ? threadConflicts(strategy, spec) : [])];
+      return [
+        ...shardedConflicts(strategy, spec),
+        ...elasticWorkersConflicts(strategy, spec),
+        ...((strategy.threads ?? 1) > 1 ? threadConflicts(strategy, spec) : []),
+      ];
     case 'auto':
       return serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec);
     case 'hybrid':
@@ -70,6 +74,27 @@ function shardedConflicts(
     conflicts.push(['strategy.workers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
   if (standbys > 0 && workers < 2)
     conflicts.push(['strategy.standby', 'needs two workers at least, as the standby of a shard is on another worker than the shard']);
+  return conflicts;
+}
+
+/** Bounds within which a run changes its number of workers by itself. */
+function elasticWorkersConflicts(
+  { workers, minWorkers, maxWorkers, standby }: z.output<typeof multiWorkerMirroredSchema>,
+  { replicas }: Conflicting,
+): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (minWorkers !== undefined && minWorkers > workers)
+    conflicts.push(['strategy.minWorkers', `must not exceed workers (${workers}), with which the run begins`]);
+  if (minWorkers === 1 && standby > 0)
+    conflicts.push([
+      'strategy.minWorkers',
+      'must be 2 at least with a standby, as the standby of a shard is on another worker than the shard',
+    ]);
+  if (maxWorkers !== undefined && (maxWorkers < workers || maxWorkers > replicas))
+    conflicts.push([
+      'strategy.maxWorkers',
+      `must be from workers (${workers}) to replicas (${replicas}): the run begins with workers, and each has a replica at least`,
+    ]);
   return conflicts;
 }
 

@@ -199,7 +199,6 @@ test('what all kinds are asked for', () => {
     const result = parseRunSpec({ strategy });
     if (!result.ok) throw new Error(JSON.stringify(result.issues));
     const { strategy: parsed } = result.spec;
-    if (!shardHosts(parsed).startsWith(shardHostsIn({ strategy: parsed }))) throw new Error('they differ');
     return [shardCount(parsed), shardHosts(parsed), startWorkersOf(parsed)];
   };
   expect(ask({ kind: 'parameter-server', servers: 3 })).toEqual([3, 'servers', undefined]);
@@ -266,4 +265,37 @@ test('several threads, one worker, one replica: what does not go with them is re
   expect(issuesOf({ kind: 'one-device' }, { replicas: 1, codec: { kind: 'none' } })).toEqual([]);
   expect(issuesOf({ kind: 'one-device', threads: 2 }, { replicas: 1 })).toEqual([expect.stringMatching(/^strategy\.threads: /)]);
   expect(issuesOf({ kind: 'central-storage' })).toEqual([expect.stringMatching(/^strategy\.kind: .*take mirrored/)]);
+});
+
+test.each([
+  [{ strategy: { kind: 'parameter-server', servers: 2 } }, 'servers'],
+  [{ strategy: { kind: 'hybrid', servers: 1 } }, 'servers'],
+  [{ strategy: { kind: 'auto', servers: 1 } }, 'servers'],
+  [{ strategy: { kind: 'local-update', servers: 1 } }, 'servers'],
+  [{ strategy: { kind: 'local-update', workers: 2 } }, 'workers'],
+  [{ strategy: { kind: 'multi-worker-mirrored', workers: 1 } }, 'workers'],
+  [{ strategy: { kind: 'mirrored' } }, 'worker'],
+  [{ strategy: { kind: 'one-device' } }, 'worker'],
+  [{ strategy: { kind: 'of a newer server', workers: 3 } }, 'servers'],
+  [{ strategy: 'mirrored' }, 'servers'],
+  [{}, 'servers'],
+  [null, 'servers'],
+  ['text', 'servers'],
+])('who holds the shards of %j', (spec, holders) => {
+  expect(shardHostsIn(spec)).toBe(holders);
+});
+
+test('bounds of the number of workers lie around it', () => {
+  const issues = (strategy: object): string[] => {
+    const parsed = parseRunSpec({ replicas: 4, globalBatch: 64, strategy: { kind: 'multi-worker-mirrored', workers: 3, ...strategy } });
+    return parsed.ok ? [] : parsed.issues.map(({ path, message }) => `${path}: ${message}`);
+  };
+  for (const bounds of [{ minWorkers: 1 }, { minWorkers: 3, maxWorkers: 3 }, { maxWorkers: 4 }, { minWorkers: 2, standby: 1 }])
+    expect(issues(bounds)).toEqual([]);
+  expect(issues({ minWorkers: 4 })).toEqual([expect.stringMatching(/^strategy\.minWorkers: must not exceed workers \(3\)/)]);
+  expect(issues({ minWorkers: 1, standby: 1 })).toEqual([expect.stringMatching(/^strategy\.minWorkers: must be 2 at least/)]);
+  for (const maxWorkers of [2, 5])
+    expect(issues({ maxWorkers })).toEqual([expect.stringMatching(/^strategy\.maxWorkers: must be from workers \(3\) to replicas \(4\)/)]);
+  const other = parseRunSpec({ strategy: { kind: 'local-update', workers: 2, minWorkers: 1 } });
+  expect(other.ok).toBe(false);
 });

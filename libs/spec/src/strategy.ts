@@ -55,6 +55,24 @@ const workers = z
     'Workers that hold the run, each with a shard of the parameters; at most `replicas`. Left out: 2 with multi-worker-mirrored; with local-update, parameter servers hold the shards.',
   );
 
+const minWorkers = z
+  .int()
+  .min(1)
+  .max(LIMITS.servers)
+  .describe(
+    'Fewest workers that the run goes on with by itself, when `workers` of them have not been connected for 15 s; at most `workers`. Left out: with maxWorkers as many as it began with, otherwise it waits for all.',
+  )
+  .optional();
+
+const maxWorkers = z
+  .int()
+  .min(1)
+  .max(LIMITS.servers)
+  .describe(
+    'Most workers that the run goes on with by itself, when more than it has have been idle for 20 s; from `workers` to `replicas`. Left out: with minWorkers as many as it began with, otherwise it takes no more.',
+  )
+  .optional();
+
 const threads = z
   .int()
   .min(1)
@@ -99,6 +117,8 @@ export const multiWorkerMirroredSchema = z.strictObject({
   kind: z.literal('multi-worker-mirrored'),
   mode: z.literal('sync').default('sync'),
   workers: workers.default(2),
+  minWorkers,
+  maxWorkers,
   threads,
   accumulate,
   standby,

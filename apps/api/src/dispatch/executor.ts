@@ -29,7 +29,7 @@ type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>
 /** What is left after those that only Redis is told. */
 type RowAction = Exclude<DispatchAction, { kind: 'write-control' | 'tell-lead' }>;
 /** Those that people see at once. */
-const RUN_ACTIONS: readonly string[] = ['move', 'explain', 'end-attempt', 'begin-attempt'];
+const RUN_ACTIONS: readonly string[] = ['move', 'explain', 'change-workers', 'end-attempt', 'begin-attempt'];
 
 @Injectable()
 export class Executor {
@@ -95,6 +95,8 @@ export class Executor {
         if (run.statusReason === statusReason) return false;
         return hits(transaction.run.updateMany({ where: { id: run.id }, data: { statusReason, isWaiting: action.isWaiting } }));
       }
+      case 'change-workers':
+        return this.attempts.changeWorkers(transaction, run, action);
       case 'end-attempt':
         return this.attempts.end(transaction, run, action.end);
       case 'begin-attempt':

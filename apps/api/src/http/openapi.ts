@@ -247,7 +247,12 @@ function changePaths(): Json {
   return {
     ...change('pause', 'pauseRun', 'Write a checkpoint and stand still, within 10 s.'),
     ...change('resume', 'resumeRun', 'Go on from the last checkpoint.', Resume),
-    ...change('scale', 'scaleRun', 'How many workers may hold a seat.', Scale),
+    ...change(
+      'scale',
+      'scaleRun',
+      'How many workers may hold a seat; where workers hold the shards, how many do from a checkpoint on.',
+      Scale,
+    ),
     ...change('extend', 'extendRun', 'So many rounds or epochs more.', Extend, true),
   };
 }

@@ -14,6 +14,7 @@ import {
   nextRestore,
   originOf,
   placesOf,
+  requested,
   type AttemptEnd,
   type RestoreDecision,
   type RunChange,
@@ -68,6 +69,20 @@ export class Attempts {
     const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true } });
     await placeServers(transaction, run.id, attempt.number, specOf(row));
     await this.moves.apply(transaction, run, move);
+    return true;
+  }
+
+  /** Under the lock: what the run does by itself, as if somebody had asked for it. @returns whether it is another number */
+  async changeWorkers(
+    transaction: Transaction,
+    run: LockedRun,
+    asked: { readonly workers: number; readonly why: string },
+  ): Promise<boolean> {
+    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITHOUT_MODEL });
+    const step = requested(row, Object.assign({ request: 'scale' as const }, asked), new Date());
+    if (step.does !== 'set') return false;
+    await transaction.run.updateMany({ where: { id: run.id }, data: columnsOf(step.run) });
+    await this.moves.addEvents(transaction, run, step.event ? [{ attempt: run.attempt, at: new Date(), ...step.event }] : []);
     return true;
   }
 

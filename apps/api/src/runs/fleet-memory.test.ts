@@ -95,3 +95,18 @@ it('says of a run that goes on with fewer servers what each of them needs, and n
   const mirrored = specOf({ globalBatch: 64, replicas: 2, strategy: { kind: 'multi-worker-mirrored', workers: 2 } });
   expect(await memoryOf(members).issueOfServers(mirrored, ELEMENTS)).toBeUndefined();
 });
+
+it('says how many workers would do where so many cannot hold their shards', async () => {
+  const spec = (workers: number) =>
+    specOf({ replicas: 4, optimizer: { name: 'adam' }, strategy: { kind: 'multi-worker-mirrored', workers } });
+  const issue = (workers: number, memoryBytes: number) =>
+    memoryOf({ worker: [{ id: 'w', memoryBytes }] }).issueOfShardWorkers(spec(workers), { all: ELEMENTS, worker: ELEMENTS });
+  const small = await issue(1, 2e9);
+  expect(small).toMatchObject({ path: 'workers' });
+  const [, enough] = /with one worker each needs \d+ MB .* may use 2000 MB: (\d) workers would do$/.exec(small!.message) ?? [];
+  expect(Number(enough), small!.message).toBeGreaterThan(1);
+  expect(await issue(Number(enough), 2e9)).toBeUndefined();
+  expect(await issue(Number(enough) - 1, 2e9)).toBeDefined();
+  expect((await issue(1, 1e8))!.message).toContain('no number of workers of this run would do');
+  expect(await memoryOf({}).issueOfShardWorkers(spec(1), { all: ELEMENTS, worker: ELEMENTS })).toBeUndefined();
+});

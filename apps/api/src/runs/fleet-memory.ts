@@ -72,6 +72,26 @@ export class FleetMemory {
     };
   }
 
+  /** What a run that goes on with another number of workers that hold its shards needs of each of them. */
+  async issueOfShardWorkers(spec: RunSpec, elements: Elements): Promise<SpecIssue | undefined> {
+    const worker = await this.largest('worker');
+    const needs = (workers: number): number => {
+      const other: RunSpec = { ...spec, strategy: { ...spec.strategy, workers } as RunSpec['strategy'] };
+      return workerBytes(other, elements.worker) + serverBytes(other, slotsOf(other), elements.all) * (1 + spec.strategy.standby);
+    };
+    const workers = shardCount(spec.strategy);
+    if (!isShort(worker, needs(workers))) return undefined;
+    const most = Math.min(spec.replicas, LIMITS.servers);
+    const enough = Array.from({ length: most }, (_, i) => i + 1).find((count) => count > workers && needs(count) <= worker.memoryBytes);
+    const advice = enough === undefined ? 'no number of workers of this run would do' : `${enough} workers would do`;
+    return {
+      path: 'workers',
+      message:
+        `the model has ${elements.all} parameters (state included): with ${workers === 1 ? 'one worker' : `${workers} workers`} each needs ` +
+        `${megabytes(needs(workers))} for its replicas and its shard${largestOf(worker)}: ${advice}`,
+    };
+  }
+
   private async largest(role: FleetRole): Promise<Member | undefined> {
     const members = (await this.fleet.list(role)).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row));
     const known = members.flatMap(({ id, host, memoryBytes }) => (memoryBytes === undefined ? [] : [{ id, host, memoryBytes }]));

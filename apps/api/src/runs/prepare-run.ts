@@ -125,7 +125,7 @@ export class PrepareRun {
   private async requireModel(spec: RunSpec, model: ModelDescription, data: RunData, resume: ResumePoint | null): Promise<void> {
     const issue =
       issueOfModel(spec, model) ??
-      (await this.fleetMemory.issueOf(spec, {
+      (await this.fleetMemory.issueOf(withFewestWorkers(spec), {
         all: model.parameterCount + model.stateCount,
         worker: workerElements(spec, data.format, model),
       })) ??
@@ -194,6 +194,13 @@ function pinnedDefaults(spec: RunSpec, { outputs }: ModelDescription, { format }
   const [output, ...others] = outputs;
   const loss = spec.loss ?? (others.length === 0 ? defaultLoss(format.targets[0]!, output!.shape.at(-1) ?? 1) : undefined);
   return Object.assign({ model: spec.model ?? defaultModel(format) }, loss && { loss });
+}
+
+/** The run may come to have so few workers by itself, each with a larger shard. */
+function withFewestWorkers(spec: RunSpec): RunSpec {
+  const { strategy } = spec;
+  if (strategy.kind !== 'multi-worker-mirrored' || strategy.minWorkers === undefined) return spec;
+  return { ...spec, strategy: { ...strategy, workers: strategy.minWorkers } };
 }
 
 /** What is wrong with the size of a model; that it has too many parameters was found when it was described. */

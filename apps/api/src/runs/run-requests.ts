@@ -10,6 +10,7 @@ import {
   ONLY_BEYOND,
   requested,
   withOtherWorkers,
+  workersAtMost,
   workersNeeded,
   type AskedOfRun,
   type RequestStep,
@@ -19,7 +20,7 @@ import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
 import { Conflict, InvalidInput, NotFound, type LimitReached } from '../graphql/result.types.js';
 import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
-import { shardCount, workerElements, type ModelDescription, type RunData, type RunSpec } from '@paceline/spec';
+import { shardCount, shardHosts, workerElements, type ModelDescription, type RunData, type RunSpec } from '@paceline/spec';
 import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
@@ -87,20 +88,20 @@ export class RunRequests {
     );
   }
 
-  /** Why those who are connected cannot hold the shards that the run would have. Read without a lock: the fleet may change at any moment too. */
+  /** Why those who are connected cannot hold the shards that the next attempt would have. Read without a lock: the fleet may change at any moment too. */
   private async beyondMemory({ teamId }: Viewer, id: string, asked: AskedOfRun): Promise<InvalidInput | undefined> {
-    const row = isUuid(id) ? await this.database.run.findUnique({ where: { id, teamId } }) : null;
-    const spec = row && otherShards(row, requested(row, asked, new Date()));
-    if (!row || !spec) return undefined;
-    const model = row.model as unknown as ModelDescription;
-    const all = model.parameterCount + model.stateCount;
-    if (asked.request !== 'scale') {
-      const issue = await this.memory.issueOfServers(spec, all);
-      return issue && new InvalidInput([issue]);
-    }
-    const { format } = row.data as unknown as RunData;
-    const issue = await this.memory.issueOf(spec, { all, worker: workerElements(spec, format, model) });
-    return issue && new InvalidInput([{ path: 'workers', message: `the model ${issue.message}` }]);
+    const row = isUuid(id) ? await this.database.run.findUnique({ where: { id, teamId }, omit: WITHOUT_MODEL }) : null;
+    const spec = row && nextSpec(row, requested(row, asked, new Date()));
+    if (!spec) return undefined;
+    const { model, data } = await this.database.run.findUniqueOrThrow({ where: { id }, select: { model: true, data: true } });
+    const description = model as unknown as ModelDescription;
+    const all = description.parameterCount + description.stateCount;
+    const { format } = data as unknown as RunData;
+    const issue =
+      shardHosts(spec.strategy) === 'workers'
+        ? await this.memory.issueOfShardWorkers(spec, { all, worker: workerElements(spec, format, description) })
+        : await this.memory.issueOfServers(spec, all);
+    return issue && new InvalidInput([issue]);
   }
 
   private async ask(
@@ -112,7 +113,7 @@ export class RunRequests {
     const outcome = await this.database.transact(async (transaction) => {
       const where = { id, teamId: viewer.teamId };
       if (!isUuid(id) || (await transaction.run.count({ where })) === 0) return new NotFound('run with this id');
-      if (asked.request === 'resume' || asked.request === 'extend') await lockTeam(transaction, viewer.teamId);
+      if (asked.request === 'resume' || asked.request === 'extend' || asked.request === 'scale') await lockTeam(transaction, viewer.teamId);
       const run = (await this.moves.lock(transaction, id))!;
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
       const step = requested(row, asked, new Date());
@@ -131,15 +132,20 @@ export class RunRequests {
 
   /** A run that goes on asks for places again; one that was over also counts again. */
   private async limited(transaction: Transaction, row: RunRow, step: RequestStep): Promise<LimitReached | undefined> {
-    const scaled = step.does === 'set' ? otherShards(row, step) : undefined;
-    if (scaled) {
-      const workers = workersNeeded(scaled);
+    const next = nextSpec(row, step);
+    if (step.does === 'set') {
+      const workers = next ? workersNeeded(next) : 0;
+      if (workers <= workersNeeded(specOf(row))) return undefined;
       return refusedByLimits(transaction, row.teamId, this.settings, { activeRuns: 0, parameters: 0, serverPlaces: 0, workers });
     }
     if (step.does !== 'begin') return undefined;
     const counts = isOver(row.status) ? { activeRuns: 1, parameters: Number(row.parameterCount) } : { activeRuns: 0, parameters: 0 };
     const serverPlaces = step.run.serverCount ?? row.serverCount;
-    return refusedByLimits(transaction, row.teamId, this.settings, { ...counts, serverPlaces, workers: workersNeeded(specOf(row)) });
+    return refusedByLimits(transaction, row.teamId, this.settings, {
+      ...counts,
+      serverPlaces,
+      workers: workersAtMost(next ?? specOf(row)),
+    });
   }
 
   private async carryOut(transaction: Transaction, run: LockedRun, step: RequestStep): Promise<Conflict | InvalidInput | undefined> {
@@ -172,13 +178,12 @@ export class RunRequests {
   }
 }
 
-/** The spec of the next attempt, where a request cuts the parameters into another number of shards. */
-function otherShards(row: Pick<RunRow, 'spec'>, step: RequestStep): RunSpec | undefined {
+/** The spec of the next attempt, where it cuts the parameters into another number of shards: because of the request, or of one before it. */
+function nextSpec(row: Pick<RunRow, 'spec' | 'workersWanted'>, step: RequestStep): RunSpec | undefined {
   if (step.does !== 'begin' && step.does !== 'set') return undefined;
-  if (step.run.spec)
-    return shardCount(specOf(row).strategy) === shardCount((step.run.spec as RunSpec).strategy) ? undefined : (step.run.spec as RunSpec);
-  const { workersWanted = null } = step.run;
-  return withOtherWorkers({ spec: row.spec, workersWanted });
+  const { spec = row.spec, workersWanted = row.workersWanted } = step.run;
+  const next = withOtherWorkers({ spec, workersWanted }) ?? (spec as RunSpec);
+  return shardCount(next.strategy) === shardCount(specOf(row).strategy) ? undefined : next;
 }
 
 /** The version that the run was trained on can be removed once the run is over. */

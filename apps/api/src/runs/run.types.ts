@@ -41,7 +41,7 @@ export class Run implements Node {
   restartsLeft!: number;
   @Field(() => Int, {
     description:
-      'Workers that may hold a seat at the same time (scaleRun); where workers hold the shards, as many as hold them, or are to.',
+      'Workers that may hold a seat at the same time (scaleRun); where workers hold the shards, how many do, or will in the next attempt.',
   })
   workersWanted!: number;
   @Field({ description: 'When createRun accepted it.' })

@@ -145,12 +145,16 @@ export class RunsResolver {
 
   @Mutation(() => ChangeRunResult, {
     description:
-      'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit. Where workers hold the shards (multi-worker-mirrored, local-update with `workers`), so many hold them from a checkpoint on, in a new attempt.',
+      'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit. Where workers hold the shards (multi-worker-mirrored, local-update with `workers`), the run goes on with so many, from a checkpoint and in a new attempt, as soon as they are connected.',
   })
   async scaleRun(
     @CurrentViewer() viewer: Viewer,
     @Args('id', RUN_ID) id: string,
-    @Args('workers', { type: () => Int, description: 'From 1 to the replicas of the run.' }) workers: number,
+    @Args('workers', {
+      type: () => Int,
+      description: 'From 1 to the replicas of the run; where workers hold the shards, 64 at most, and 2 at least with standbys.',
+    })
+    workers: number,
   ) {
     return changed(await this.requests.scale(viewer, id, workers));
   }

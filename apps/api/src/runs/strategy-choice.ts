@@ -6,7 +6,7 @@ import { Injectable } from '@nestjs/common';
 import { Field, ObjectType } from '@nestjs/graphql';
 import { hasLiveAttempt, serverProcesses, type JournalEntry } from '@paceline/control-plane';
 import { exchangeMeasuresSchema, STRATEGY_MEASURED, STRATEGY_PICKED } from '@paceline/protocol';
-import { onlyStrategy, pickStrategy, picksStrategy, type PickedStrategy, type RunSpec } from '@paceline/spec';
+import { onlyStrategy, pickStrategy, picksStrategy, shardHosts, type PickedStrategy, type RunSpec } from '@paceline/spec';
 import type { Transaction } from '../database/database.js';
 import { Fleet, type FleetRole } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
@@ -48,14 +48,22 @@ export class StrategyChoices {
     const told = entries.find((entry) => entry.kind === 'event' && entry.type === STRATEGY_MEASURED);
     const measured = told && exchangeMeasuresSchema.safeParse((told as { readonly data: unknown }).data).data;
     if (!measured || !hasLiveAttempt(run.status)) return;
-    const spec = specOf(await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true } }));
+    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true, workersWanted: true } });
+    const spec = specOf(row);
     if (!picksStrategy(spec)) return;
     const shardWorkers = (await this.present('worker')).filter((row) => this.fleet.holdsShards(row));
-    const { strategy, why } = pickStrategy(spec, measured, shardWorkers.length);
+    const { strategy: best, why } = pickStrategy(spec, measured, shardWorkers.length);
+    // Seats that somebody has left the run with servers are workers with shards now.
+    const most = Math.max(1 + best.standby, row.workersWanted ?? Infinity);
+    const strategy = best.kind === 'multi-worker-mirrored' ? { ...best, workers: Math.min(best.workers, most) } : best;
     const picked = Object.assign({}, spec, { strategy });
     await transaction.run.updateMany({
       where: { id: run.id },
-      data: { spec: picked as unknown as Prisma.InputJsonObject, serverCount: serverProcesses(picked) },
+      data: {
+        spec: picked as unknown as Prisma.InputJsonObject,
+        serverCount: serverProcesses(picked),
+        ...(shardHosts(strategy) === 'workers' ? { workersWanted: null } : {}),
+      },
     });
     await this.moves.addEvents(transaction, run, [eventOf({ strategy, why }, run.attempt)]);
     if (strategy.kind === 'parameter-server') return; // it is what has measured

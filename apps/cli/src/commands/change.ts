@@ -32,10 +32,10 @@ export function addChangeCommands(program: Command, act: Act): void {
   watched(
     change(
       'scale',
-      'Sets how many workers may train a run at the same time, from 1 to its replicas. The weights do not depend on it. Where workers hold the parameters, the run goes on with so many from a checkpoint of this round.',
+      'Sets how many workers may train a run at the same time, from 1 to its replicas. The weights do not depend on it. Where workers hold the parameters, the run writes a checkpoint and goes on with that many, as soon as they are connected.',
     ),
   )
-    .argument('<workers>', 'workers at most')
+    .argument('<workers>', 'how many')
     .action(act(scale));
   watched(change('extend', 'Trains a paused or finished run for more rounds or epochs, from its last checkpoint.'))
     .option('--rounds <n>', 'rounds more', wholeNumber('--rounds', 1, MANY))
@@ -89,12 +89,16 @@ async function scale(context: CommandContext, command: Command, reference: strin
     const workers = plural(run.workersWanted, 'worker');
     if (shardHostsIn(run.spec) === 'servers')
       terminal.print(`${said(run)} may have ${workers} for its ${plural(run.progress.replicas, 'replica')}`);
-    else terminal.print(`${said(run)} is on ${workers} from its next attempt on, each with a shard of its parameters`);
+    else terminal.print(`${said(run)} ${isThere(run) ? 'has' : 'goes on with'} ${workers}${isThere(run) ? '' : ', from a checkpoint'}`);
   }
   if (command.opts<{ watch?: boolean }>().watch) return watchOrShow(context, command, client, run);
   if (terminal.json) terminal.document(run);
   return EXIT.ok;
 }
+
+/** Whether as many workers hold the parameters as are wanted. */
+const isThere = ({ spec, workersWanted }: Run): boolean =>
+  (spec as { readonly strategy?: { readonly workers?: number } }).strategy?.workers === workersWanted;
 
 async function extend(context: CommandContext, command: Command, reference: string): Promise<number> {
   const { rounds, epochs } = command.opts<{ rounds?: number; epochs?: number }>();

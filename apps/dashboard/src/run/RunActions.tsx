@@ -104,7 +104,7 @@ function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; s
       explanation={
         holders === 'servers'
           ? 'The most workers that may train at the same time. The weights do not depend on it.'
-          : 'Each holds a shard of the parameters. The run writes a checkpoint and goes on with so many; the weights do not depend on it.'
+          : 'Each holds a shard of the parameters. The run writes a checkpoint and goes on with this many workers, as soon as they are connected.'
       }
       units={[{ unit: 'workers', label: `Workers, 1 to ${replicas}`, max: replicas }]}
       initial={String(run.workersWanted)}

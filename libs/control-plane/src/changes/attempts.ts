@@ -1,9 +1,10 @@
 /** How an attempt ends and the next begins: which rows change to what, decided from those that are read under the lock of the run. */
-import { shardHosts, type RunSpec } from '@paceline/spec';
+import { isHeldAlone, shardCount, shardHosts, type RunSpec } from '@paceline/spec';
 import { afterEnd, type AfterEnd, type AttemptEnd } from '../lifecycle/attempt-end.js';
 import type { RestoreDecision, RestorePoint } from '../lifecycle/lineage.js';
 import { coordinatorOf, parentOf, restoreOf, waitingAt, type StoredAttempt, type StoredRun } from '../dispatch/rows.js';
 import type { PlainMove, RunChange, StatusMove } from './moves.js';
+import { withOtherWorkers } from './shard-workers.js';
 
 export interface CountedRun extends StoredRun {
   readonly restartsUsed: number;
@@ -25,7 +26,7 @@ export function endedAttempt(run: CountedRun, attempt: StoredAttempt, end: Attem
     {
       status: run.status,
       isCancelWanted: run.cancelRequestedAt !== null,
-      otherWorkers: changesWorkers(run) ? (run.workersWanted ?? undefined) : undefined,
+      otherWorkers: otherWorkersOf(run),
       restarts: (run.spec as RunSpec).restarts,
       count: { used: run.restartsUsed, total: run.restartsTotal, bestRound: Number(run.bestRound) },
       committedRounds: coordinatorOf(run)?.round ?? Number(attempt.parentRound ?? 0),
@@ -62,24 +63,24 @@ export interface BegunAttempt {
   readonly move: PlainMove;
 }
 
-/** Whether the attempt ends to go on with other workers, more or fewer, that hold the shards: a pause that a person asks for has a status of its own. */
-const changesWorkers = ({ status, pauseRequestedAt, spec }: Pick<StoredRun, 'status' | 'pauseRequestedAt' | 'spec'>): boolean =>
-  status !== 'PAUSING' && pauseRequestedAt !== null && shardHosts((spec as RunSpec).strategy) === 'workers';
-
-/** The spec with as many workers that hold its shards as were asked for; undefined where that is as before. */
-export function withOtherWorkers({ spec, workersWanted }: Pick<StoredRun, 'spec' | 'workersWanted'>): RunSpec | undefined {
+/** Workers that are to hold the shards, where the coordinator was asked for a checkpoint to go on with others: a person's pause has a status of its own. */
+function otherWorkersOf({ status, spec, workersWanted }: CountedRun): number | undefined {
   const { strategy } = spec as RunSpec;
-  if (workersWanted === null || shardHosts(strategy) !== 'workers') return undefined;
-  if (workersWanted < 1 + strategy.standby) return undefined; // asked for while servers held the shards
-  return { ...(spec as RunSpec), strategy: { ...strategy, workers: workersWanted } as typeof strategy };
+  if (status !== 'RUNNING' || shardHosts(strategy) !== 'workers' || isHeldAlone(strategy)) return undefined;
+  return workersWanted ?? shardCount(strategy);
 }
 
-/** For a run without a live attempt. @param run as it is to be then @param from as `nextRestore` says */
+/**
+ * For a run without a live attempt.
+ * @param run its columns as the new attempt has them
+ * @param from as `nextRestore` says
+ */
 export function begunAttempt(
-  { id, attempt, ...run }: Pick<StoredRun, 'id' | 'attempt' | 'spec' | 'workersWanted'>,
+  run: Pick<StoredRun, 'id' | 'attempt' | 'spec' | 'workersWanted'>,
   from: RestoreDecision,
   reason: string,
 ): BegunAttempt {
+  const { id, attempt } = run;
   const scaled = withOtherWorkers(run);
   if (from.kind === 'nothing') return { attempt: undefined, run: {}, move: { to: 'FAILED', reason: NOTHING_LEFT } };
   const restore = from.kind === 'checkpoint' ? from.restore : null;
@@ -94,7 +95,8 @@ export function begunAttempt(
       nextAttemptAt: null,
       pauseRequestedAt: null,
       finishedAt: null,
-      ...(scaled ? { spec: scaled, workersWanted: null } : {}),
+      ...(scaled ? { spec: scaled } : {}),
+      ...(shardHosts((run.spec as RunSpec).strategy) === 'workers' ? { workersWanted: null } : {}),
     },
     move: { to: 'QUEUED', reason: `${reason} ${restore ? `from the checkpoint of round ${round}` : 'from round 0'}` },
   };

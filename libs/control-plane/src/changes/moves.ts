@@ -46,6 +46,7 @@ export function isDue(run: RunHead | undefined, decidedFor: Pick<ObservedRun, 'a
   switch (kind) {
     case 'explain':
     case 'move':
+    case 'change-workers':
     case 'end-attempt': // one that was decided for what the run has left behind would cost a restart
       return run.status === decidedFor.status;
     case 'begin-attempt':

@@ -1,15 +1,16 @@
 /** What a person's request changes in the rows of a run: the table of requests.ts, and whether what is asked for is possible. */
 import { isHeldAlone, LIMITS, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { answerRequest, type RunRequest } from '../lifecycle/requests.js';
-import { hasLiveAttempt } from '../lifecycle/run-status.js';
 import { serverProcesses, type StoredRun } from '../dispatch/rows.js';
 import type { RunChange, StatusMove, StoredEvent } from './moves.js';
+import { scaleShardWorkers } from './shard-workers.js';
 
 export type AskedOfRun =
   | { readonly request: 'pause' | 'cancel' }
   /** @param servers another number of parameter servers from here on */
   | { readonly request: 'resume'; readonly servers?: number | null | undefined }
-  | { readonly request: 'scale'; readonly workers: number }
+  /** @param why where the run does it by itself, within the bounds of its spec */
+  | { readonly request: 'scale'; readonly workers: number; readonly why?: string }
   | { readonly request: 'extend'; readonly rounds?: number | null | undefined; readonly epochs?: number | null | undefined };
 
 /** The run's row, under its lock. */
@@ -52,7 +53,7 @@ export function requested(run: AskedRun, asked: AskedOfRun, now: Date): RequestS
     case 'resume':
       return resume(run.spec as RunSpec, asked.servers ?? undefined, answer.does === 'begin');
     case 'scale':
-      return answer.does === 'ask' ? scale(run, asked.workers, now) : { does: 'nothing' };
+      return answer.does === 'ask' ? scale(run, asked) : { does: 'nothing' };
     case 'extend':
       return answer.does === 'begin' ? extend(run, asked) : { does: 'nothing' };
   }
@@ -84,45 +85,17 @@ function resume(spec: RunSpec, servers: number | undefined, begins: boolean): Re
 const holdersInWords = (strategy: RunSpec['strategy']): string =>
   isHeldAlone(strategy) ? 'its worker holds' : `its ${shardCount(strategy)} workers hold`;
 
-function scale({ spec, workersWanted, ...run }: AskedRun, workers: number, now: Date): RequestStep {
-  const { replicas, strategy } = spec as RunSpec;
-  if (shardHosts(strategy) === 'workers') return scaleHolders({ spec, workersWanted, ...run }, workers, now);
+function scale(run: AskedRun, asked: Extract<AskedOfRun, { request: 'scale' }>): RequestStep {
+  const { replicas, strategy } = run.spec as RunSpec;
+  const { workersWanted } = run;
+  const { workers } = asked;
+  if (shardHosts(strategy) === 'workers') return scaleShardWorkers(run, asked);
   if (!Number.isInteger(workers) || workers < 1 || workers > replicas)
     return invalid('workers', `must be from 1 to ${replicas}, the replicas of the run; to let all workers go, pause it`);
   const before = workersWanted ?? replicas;
   if (before === workers) return { does: 'nothing' };
   const message = `at most ${workers} of ${replicas} workers from now on, ${before} before`;
   return { does: 'set', run: { workersWanted: workers }, event: { type: 'scale.wanted', message, data: { workers } } };
-}
-
-/**
- * The parameters are cut into as many shards as there are workers that hold them. So a live attempt writes a checkpoint and ends, and the next one, which
- * begins at once, has the other number; a run without a live attempt has it when it goes on.
- */
-function scaleHolders({ spec, workersWanted, status }: AskedRun, workers: number, now: Date): RequestStep {
-  const { replicas, strategy } = spec as RunSpec;
-  if (isHeldAlone(strategy))
-    return { does: 'refuse', why: `The run is on one worker, which holds its parameters (${strategy.kind}), so it takes no other.` };
-  const least = strategy.standby > 0 ? 2 : 1;
-  const most = Math.min(replicas, LIMITS.servers);
-  if (!Number.isInteger(workers) || workers < least || workers > most)
-    return invalid(
-      'workers',
-      `must be from ${least} to ${most}: each holds a shard and has a replica at least${least > 1 ? ', and a standby is on another worker than its shard' : ''}; to let all workers go, pause it`,
-    );
-  const present = shardCount(strategy);
-  if ((workersWanted ?? present) === workers) return { does: 'nothing' };
-  const isLive = status !== 'PAUSING' && hasLiveAttempt(status);
-  const how = isLive ? 'from a checkpoint, in a new attempt' : 'in the next attempt';
-  return {
-    does: 'set',
-    run: { workersWanted: workers, ...(isLive ? { pauseRequestedAt: now } : {}) },
-    event: {
-      type: 'scale.wanted',
-      message: `${workers} ${workers === 1 ? 'worker' : 'workers'} instead of ${workersWanted ?? present}, ${how}`,
-      data: { workers },
-    },
-  };
 }
 
 /** Epochs stay epochs where the run is measured in them; otherwise all is rounds. */

@@ -48,7 +48,7 @@ export type AttemptEnd =
 export interface EndingRun {
   readonly status: RunStatus;
   readonly isCancelWanted: boolean;
-  /** Workers that are to hold its shards from the next attempt on, where somebody has asked for more or fewer: it was asked for a checkpoint. */
+  /** A run that trains, and whose workers hold the shards: how many do in the next attempt. Nobody has paused it, so a pause is for another number. */
   readonly otherWorkers?: number | undefined;
   /** `spec.restarts`. */
   readonly restarts: number;
@@ -79,8 +79,9 @@ export const ATTEMPT_END_ROWS = {
     next: 'RECOVERING',
   },
   otherWorkers: {
-    event: 'paused, or ended before its first round, to go on with more or fewer workers that hold its shards',
-    does: 'the next attempt has them. Not charged: somebody asked for it',
+    event:
+      'more or fewer workers are to hold its shards: its coordinator has written a checkpoint and ended, or it was still waiting for workers',
+    does: 'the next attempt has that number. Not charged: nothing went wrong',
     next: 'RECOVERING',
   },
   noMemory: {

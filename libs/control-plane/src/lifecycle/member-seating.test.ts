@@ -86,7 +86,7 @@ it('waits for workers, never for servers, and asks for no standby by a job', () 
     return said && 'reason' in said && said.reason;
   };
   expect(reason(0)).toContain('waits for 2 workers that hold the parameters: none is connected; start one with `paceline up`');
-  expect(reason(1)).toContain('only one is connected; start more, or ask for fewer (strategy.workers)');
+  expect(reason(1)).toContain('only one is connected; start more, or go on with fewer (paceline scale)');
   expect(kinds(decide(queued, well))).not.toContain('make-placement-again');
 });
 

@@ -59,10 +59,12 @@ export interface ObservedRun {
   readonly serversNeeded: number;
   /** Which processes hold the shards; servers where nothing is said. With workers, seat i is for the worker with shard i. */
   readonly shardHosts?: 'servers' | 'workers';
+  /** Where workers hold the shards: bounds within which their number changes by itself. */
+  readonly elastic?: { readonly minWorkers: number; readonly maxWorkers: number } | undefined;
   /** Standbys of a shard, 0 or 1. */
   readonly standby: number;
   readonly replicas: number;
-  /** Seats that may be held at most; null is one per replica. */
+  /** Seats that may be held at most; null is one per replica. Where workers hold the shards: how many do in the next attempt; null is as now. */
   readonly workersWanted: number | null;
   /** Committed rounds that the attempt began with. */
   readonly fromRound: number;
@@ -147,6 +149,8 @@ export type DispatchAction =
   | { readonly kind: 'reprioritise-seat'; readonly task: ObservedTask; readonly heldSeats: number }
   | { readonly kind: 'move'; readonly to: RunStatus; readonly reason: string }
   | { readonly kind: 'explain'; readonly reason: string; readonly isWaiting: boolean }
+  /** So many workers are to hold the shards, as if somebody had asked for it. */
+  | { readonly kind: 'change-workers'; readonly workers: number; readonly why: string }
   /** `afterEnd` says what follows. */
   | { readonly kind: 'end-attempt'; readonly end: AttemptEnd }
   /** From the checkpoint that `nextRestore` names. */

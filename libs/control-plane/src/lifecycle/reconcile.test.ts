@@ -244,37 +244,6 @@ describe('wishes', () => {
   });
 });
 
-describe('another number of workers that hold the shards', () => {
-  const held = { shardHosts: 'workers', serversNeeded: 3, workersWanted: 2, pauseRequestedAtMs: NOW - 100 } as const;
-  const end = (message: string) => ({ kind: 'end-attempt', end: { kind: 'failed', cause: 'OTHER_WORKERS', message } });
-
-  it('asks a run that trains for a checkpoint, says so, and ends the attempt at the deadline', () => {
-    const asked = decide(run(held));
-    expect(asked).toContainEqual({ kind: 'write-control', fields: { action: '3:pause' } });
-    expect(asked).toContainEqual({
-      kind: 'explain',
-      reason: 'finishes its round and writes a checkpoint; goes on with 2 workers',
-      isWaiting: true,
-    });
-    expect(asked).not.toContainEqual(expect.objectContaining({ fields: expect.objectContaining({ workers: '3:2' }) as object }));
-    expect(decide(run({ ...held, pauseRequestedAtMs: NOW - PAUSE_DEADLINE_MS }))).toContainEqual(
-      end('goes on with 2 workers; its coordinator did not confirm the pause within 9 s'),
-    );
-    // It was asked for as many as before in the meantime.
-    expect(decide(run({ ...held, workersWanted: null, pauseRequestedAtMs: NOW - PAUSE_DEADLINE_MS }))).toContainEqual(
-      end('goes on with 3 workers; its coordinator did not confirm the pause within 9 s'),
-    );
-  });
-
-  it('ends an attempt that waits for workers at once, and leaves one alone that was paused or has servers', () => {
-    expect(decide(run({ ...beforeStart, ...held }))).toEqual([end('goes on with 2 workers')]);
-    expect(decide(run({ ...held, status: 'PAUSING' }))).not.toContainEqual(expect.objectContaining({ kind: 'end-attempt' }));
-    expect(decide(run({ ...held, shardHosts: 'servers', serversNeeded: 1, status: 'PROVISIONING' }))).not.toContainEqual(
-      expect.objectContaining({ kind: 'end-attempt' }),
-    );
-  });
-});
-
 describe('a run without a live attempt', () => {
   it('tells whoever holds a part to let go, and begins again when its pause is over', () => {
     const waiting = run({ status: 'RECOVERING', nextAttemptAtMs: NOW + 1, control: {} });

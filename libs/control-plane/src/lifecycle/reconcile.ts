@@ -7,13 +7,13 @@
  */
 import { ackFieldName } from '../contract/control.js';
 import { ackFields, cancelField, pauseField, workersField } from './control-fields.js';
-import { goesOnWith, type AttemptEnd } from './attempt-end.js';
 import type { DispatchAction, ObservedFleet, ObservedJob, ObservedRun } from './observed-run.js';
 import { seatMembers } from './member-seating.js';
 import { place, placementsInQuestion } from './placing.js';
 import { hasLiveAttempt, isOver } from './run-status.js';
 import { seat, seatLimit, seatsInQuestion } from './seating.js';
 import { queuedReason, waitsForWorker } from './waiting-reason.js';
+import { fitToFleet, towardsOtherWorkers } from './worker-numbers.js';
 
 /** A coordinator that does not answer to a cancel for this long is not waited for: the run is over within 10 s. */
 export const CANCEL_DEADLINE_MS = 9_000;
@@ -35,19 +35,21 @@ export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: Readonly
   if (isOver(run.status)) return letGo(run);
   if (!hasLiveAttempt(run.status)) return [...letGo(run), ...restart(run, now)];
   if (run.cancelRequestedAtMs !== null) return cancel(run, run.cancelRequestedAtMs, now);
-  if (changesWorkers(run) && run.status !== 'RUNNING') return [{ kind: 'end-attempt', end: otherWorkers(run) }];
+  const other = towardsOtherWorkers(run, fleet);
+  if (other.end) return [{ kind: 'end-attempt', end: other.end }];
   const { actions, hasStarted } = place(run, fleet, jobs, now);
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
   if (!run.control[ackFieldName(run.attempt)] && run.storedSequence > 0)
     actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.coordinatorTerm, { sequence: run.storedSequence }) });
-  if (run.status === 'PAUSING' || changesWorkers(run)) actions.push(...pause(run, now));
+  if (run.status === 'PAUSING') actions.push(...pause(run, now));
+  else if (other.asksForCheckpoint) actions.push(...askForCheckpoint(run));
   const isHosting = run.shardHosts === 'workers';
   const workers = workersField(run.attempt, seatLimit(run));
   if (!isHosting && run.workersWanted !== null && run.control.workers !== workers)
     actions.push({ kind: 'write-control', fields: { workers } });
   if (hasStarted) actions.push(...(isHosting ? seatMembers(run, now) : seat(run, jobs, now, fleet.seatRoom?.get(run.runId))));
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
-  return [...actions, ...status(run, fleet, hasStarted, now)];
+  return [...actions, ...fitToFleet(run, fleet, now), ...status(run, fleet, hasStarted, now, other.reason)];
 }
 
 /** The attempt is over here; whoever still holds a part of it is told so. */
@@ -75,24 +77,19 @@ function cancel(run: ObservedRun, requestedAtMs: number, now: number): DispatchA
 function pause(run: ObservedRun, now: number): DispatchAction[] {
   if (now - (run.pauseRequestedAtMs ?? now) >= PAUSE_DEADLINE_MS) {
     const message = `its coordinator did not confirm the pause within ${PAUSE_DEADLINE_MS / 1000} s`;
-    if (changesWorkers(run)) return [{ kind: 'end-attempt', end: otherWorkers(run, `; ${message}`) }];
     return [{ kind: 'end-attempt', end: { kind: 'failed', cause: 'COORDINATOR_SILENT', message } }];
   }
-  const action = pauseField(run.attempt);
-  return run.control.action === action ? [] : [{ kind: 'write-control', fields: { action } }];
+  return askForCheckpoint(run);
 }
 
-/** Somebody has asked for another number of workers that hold the shards; the attempt ends with a checkpoint, if it trains. */
-const changesWorkers = ({ status: present, pauseRequestedAtMs, shardHosts }: ObservedRun): boolean =>
-  present !== 'PAUSING' && pauseRequestedAtMs !== null && shardHosts === 'workers';
+/** Its coordinator writes one and ends the attempt, within a few seconds; one that is silent is noticed by itself. */
+function askForCheckpoint({ attempt, control }: ObservedRun): DispatchAction[] {
+  const action = pauseField(attempt);
+  return control.action === action ? [] : [{ kind: 'write-control', fields: { action } }];
+}
 
-const otherWorkers = ({ workersWanted, serversNeeded, standby }: ObservedRun, why = ''): AttemptEnd => ({
-  kind: 'failed',
-  cause: 'OTHER_WORKERS',
-  message: `${goesOnWith(workersWanted ?? serversNeeded / (1 + (standby ?? 0)))}${why}`,
-});
-
-function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now: number): DispatchAction[] {
+/** @param other where other workers are to hold the shards: what becomes of it */
+function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now: number, other?: string): DispatchAction[] {
   const explain = (reason: string, isWaiting = true): DispatchAction[] =>
     reason === run.statusReason ? [] : [{ kind: 'explain', reason, isWaiting }];
   const noWorker = waitsForWorker(fleet.counts);
@@ -113,7 +110,7 @@ function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now
   }
   if (run.status === 'PROVISIONING') return explain(noWorker ?? provisioningReason(run, fleet, now));
   if (run.status !== 'RUNNING' || !run.coordinator) return [];
-  if (changesWorkers(run)) return explain(`finishes its round and writes a checkpoint; ${otherWorkers(run).message}`);
+  if (other !== undefined) return explain(other);
   const { waitingFor } = run.coordinator;
   if (waitingFor !== null) return explain(noWorker ?? `waits for ${waitingFor}`);
   return run.isWaiting ? explain('training goes on', false) : [];

@@ -2,12 +2,17 @@
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { PlaceWait } from './fair-share.js';
 
+/** A worker that has been idle for so long has no work that is about to come. */
+export const IDLE_FOR_MS = 20_000;
+
 export interface FleetCounts {
   readonly liveServers: number;
   readonly liveWorkers: number;
   readonly idleWorkers: number;
   /** Live workers that take placements; all of them where nothing is said. */
   readonly shardWorkers?: number;
+  /** Those of them that have been idle for `IDLE_FOR_MS`; none where nothing is said. */
+  readonly idleShardWorkers?: number;
   /** Alive, but of another protocol version. */
   readonly incompatible: readonly { readonly role: 'worker' | 'server'; readonly id: string; readonly protocolVersion: number }[];
 }
@@ -34,9 +39,9 @@ function waitsForMembers(
   const what = `waits for ${plural(needed, 'worker')} that hold${needed === 1 ? 's' : ''} the parameters`;
   if (liveWorkers === 0) return `${what}: ${otherVersion(incompatible, 'worker') ?? `none is connected; ${START}`}`;
   if (liveWorkers < needed)
-    return `${what}: ${liveWorkers === 1 ? 'only one is' : `only ${liveWorkers} are`} connected; start more, or ask for fewer (strategy.workers)`;
+    return `${what}: ${liveWorkers === 1 ? 'only one is' : `only ${liveWorkers} are`} connected; start more, or go on with fewer (paceline scale)`;
   if (shardWorkers < needed)
-    return `${what}: ${liveWorkers} are connected, ${shardWorkers} of them with a folder for checkpoints; give the others one (PACELINE_DATA_DIR), or ask for fewer (strategy.workers)`;
+    return `${what}: ${liveWorkers} are connected, ${shardWorkers} of them with a folder for checkpoints; give the others one (PACELINE_DATA_DIR), or go on with fewer (paceline scale)`;
   if (claimed === 0) return `${what}: those that are connected finish other work`;
   return `${what} to get ready: ${Math.floor(claimed / (1 + standby))} of ${needed} ${claimed === 1 + standby ? 'is' : 'are'}`;
 }

@@ -15,6 +15,7 @@ import {
   jobNameOf,
   JobStates,
   leadFieldName,
+  IDLE_FOR_MS,
   LOST_AFTER_MS,
   placementJobOf,
   priorityOf,
@@ -68,6 +69,7 @@ export class SimApi {
   private readonly continuity = new ReportContinuity();
   private readonly seen = new Map<string, FleetRow>();
   private readonly suspected = new Map<string, number>();
+  private idleSinceMs: ReadonlyMap<string, number> = new Map();
   private readonly loop: DispatchLoop;
   private readonly lock: DispatchLock;
   private readonly reader: ReportReader;
@@ -302,6 +304,8 @@ export class SimApi {
       return [id, { silentMs, hasLeft, isSuspected, isRefused: !hasLeft && silentMs > PROBE_AFTER_MS && refused.has(id) }] as const;
     });
     const live = workers.filter(({ process }) => process.isAlive);
+    const idle = live.filter(({ session, hosted }) => !session && !hosted);
+    this.idleSinceMs = new Map(idle.map(({ id }) => [id, this.idleSinceMs.get(id) ?? now]));
     return {
       servers: new Map(servers),
       isReliable: this.continuity.isReliable(now),
@@ -310,6 +314,7 @@ export class SimApi {
         liveServers: this.cluster.run.shape.isMirrored ? 0 : this.liveHolders().length,
         liveWorkers: live.length,
         idleWorkers: live.filter(({ session }) => !session).length,
+        idleShardWorkers: [...this.idleSinceMs.values()].filter((since) => now - since >= IDLE_FOR_MS).length,
         incompatible: [],
       },
     };

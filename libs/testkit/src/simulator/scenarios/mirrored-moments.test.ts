@@ -108,8 +108,8 @@ test.each([
   expect(seen).toEqual([3, 2, 4]);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 3 });
   expect(events(cluster, 'worker.lost')).toEqual([]);
-  // The checkpoint is that of the round in which it was asked for: nothing is computed twice.
-  expect(events(cluster, 'run.paused')).toHaveLength(2);
+  // The checkpoint is that of the round in which it was asked for.
+  expect(events(cluster, 'run.paused').map(({ data }) => data['redone'])).toEqual([0, 0]);
 });
 
 test('a run that waits for a worker that does not come goes on with those that are there, when somebody says so', async () => {
@@ -128,3 +128,63 @@ test('a run that waits for a worker that does not come goes on with those that a
   expect(waits).toMatch(/waits for/u);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
 });
+
+test('with bounds a run goes on with the workers that are there: with fewer when one is gone for long, and with as many as before when it is back', async () => {
+  const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [400, 600], workers: MEMBERS, apis: 1 } as const;
+  const elastic = { minWorkers: 2, maxWorkers: MEMBERS };
+  const bounded = { ...shape, standby: 0, elastic, rounds: 100, examples: 1_200 } as const;
+  const started: (string | undefined)[] = [];
+  const { result, cluster } = await play({ ...options, shape: bounded }, (made: Cluster) => {
+    when(
+      made,
+      () => round(made) === 4 && seated(made).length === MEMBERS,
+      () => {
+        made.network.count('kill a worker');
+        made.network.count('kill a server');
+        // Nobody starts it again.
+        made.serverOf(1)!.process.kill();
+      },
+    );
+    when(
+      made,
+      () => made.control.attempt > 1 && round(made) === 10,
+      () => {
+        started.push(`${seated(made).length} workers`);
+        made.startWorker();
+      },
+    );
+  });
+  expect(started).toEqual(['2 workers']);
+  expect(result.outcome).toBe('SUCCEEDED');
+  const asked = cluster.postgres.rows.events.values().filter(({ type }) => type === 'scale.wanted');
+  expect(asked.map(({ message }) => message)).toEqual([
+    '2 workers instead of 3: only 2 are connected (minWorkers 2)',
+    '3 workers instead of 2: 1 more is idle (maxWorkers 3)',
+  ]);
+  expect(seated(cluster)).toHaveLength(MEMBERS);
+});
+
+test(
+  'other workers, more or fewer, while processes die and stores are away: the run ends with the same bits',
+  { timeout: 300_000 },
+  async () => {
+    let changes = 0;
+    for (let seed = 1; seed <= seeds(2, 200); seed++) {
+      const standby = seed % 2 === 0 ? 1 : 0;
+      const kinds = ['kill a worker', 'kill an api', 'stop an api', 'Redis away', 'flush Redis', 'PostgreSQL away'] as const;
+      const options = { seed, check: 'liveness', kinds, stepMs: [20, 60], workers: MEMBERS, apis: 2 } as const;
+      const { result, cluster } = await play({ ...options, shape: { ...shape, standby, rounds: 60, examples: 720 } }, (made: Cluster) => {
+        const { random } = made.world;
+        for (const at of [5, 6, 20, 35])
+          when(
+            made,
+            () => round(made) >= at,
+            () => made.control.scale(random.int(1 + standby, MEMBERS)),
+          );
+      });
+      expect([seed, result.outcome]).toEqual([seed, 'SUCCEEDED']);
+      changes += cluster.postgres.rows.events.values().filter(({ type }) => type === 'scale.wanted').length;
+    }
+    expect(changes).toBeGreaterThan(0);
+  },
+);

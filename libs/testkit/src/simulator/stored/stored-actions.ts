@@ -33,6 +33,8 @@ export function carryOut(stored: StoredRun, decidedFor: Pick<ObservedRun, 'attem
       if (run.statusReason === action.reason) return false;
       stored.set({ statusReason: action.reason, isWaiting: action.isWaiting });
       return true;
+    case 'change-workers':
+      return stored.ask({ request: 'scale', workers: action.workers, why: action.why }).hasChanged;
     case 'end-attempt':
       return stored.end(action.end);
     case 'begin-attempt':
