@@ -3,9 +3,9 @@
  *
  *     sources as at the last build, outputs there   ->  nothing to do, in about 60 ms (Nx alone needs 1.3 s to find that out)
  *     otherwise                                     ->  nx run paceline:everything (project.json)
- *     otherwise, for `npm run demo` and `npm start` ->  nx run paceline:runnable: the same without type checks, a third of the computing less
+ *     otherwise, for `npm run demo` and `npm start` ->  nx run paceline:runnable: the same without type checks, in less than half of the computing
  *
- * The TypeScript projects are compiled by one `tsc -b` of TypeScript 7, not by one per package: a third of the time when nothing is cached, as
+ * The TypeScript projects are compiled by one `tsc -b`, not by one per package, as
  * each compiler has to start and read the same declarations again. `nx build NAME` still builds a single project, without its bundles.
  * A second build that starts meanwhile waits for the first.
  */

@@ -164,7 +164,12 @@ describe('a run that goes on', () => {
     expect(await scale(1)).toEqual({ __typename: 'ChangeRunSuccess', run: { workersWanted: 1 } });
     await until('the next attempt', async () => (await found()).attempt === 2);
     expect(await found()).toMatchObject({ workersWanted: 1, spec: { strategy: { workers: 1 } } });
-    await plane.admin.gql('mutation($id: ID!) { cancelRun(id: $id) { __typename } }', { id });
+    // A number that is above the limit by now keeps nobody from ending the run.
+    expect(await scale(2)).toMatchObject({ __typename: 'ChangeRunSuccess' });
+    await setLimits({ workers: 1 });
+    const { cancelled } = (await plane.admin.gql('mutation($id: ID!) { cancelled: cancelRun(id: $id) { __typename } }', { id })).data;
+    await setLimits({ workers: null });
+    expect(cancelled.__typename).toBe('CancelRunSuccess');
   });
 
   it('counts again when it was over, and its servers must fit; beside creations at the same moment no lock waits for another', async () => {

@@ -115,7 +115,8 @@ export {
   waitingAt,
 } from './dispatch/rows.js';
 export { begunAttempt, endedAttempt } from './changes/attempts.js';
-export { withOtherWorkers, workersAtMost } from './changes/shard-workers.js';
+export { withOtherWorkers } from './changes/shard-workers.js';
+export { shardWorkersFor } from './lifecycle/worker-numbers.js';
 export { leadAnswer, type SettledLead, settledLead } from './changes/leads.js';
 export { isDue, type Moved, movedTo, type RunChange, type StatusMove, type StoredEvent } from './changes/moves.js';
 export { claimed, endOfComplaint, madeAgain, suspectOf } from './changes/places.js';
@@ -170,4 +171,4 @@ export {
   type TeamUse,
 } from './lifecycle/team-limits.js';
 export { memoryWaits, type HeldPart, type RoomyServer, type UnplacedRun } from './lifecycle/server-room.js';
-export { IDLE_FOR_MS, type FleetCounts, type MemoryWait, waitsForServers } from './lifecycle/waiting-reason.js';
+export { FEWER_AFTER_MS, type FleetCounts, type MemoryWait, waitsForServers } from './lifecycle/waiting-reason.js';

@@ -42,7 +42,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'multi-worker-mirrored':
       return [
         ...shardedConflicts(strategy, spec),
-        ...elasticWorkersConflicts(strategy, spec),
+        ...fewestWorkersConflicts(strategy),
         ...((strategy.threads ?? 1) > 1 ? threadConflicts(strategy, spec) : []),
       ];
     case 'auto':
@@ -77,11 +77,8 @@ function shardedConflicts(
   return conflicts;
 }
 
-/** Bounds within which a run changes its number of workers by itself. */
-function elasticWorkersConflicts(
-  { workers, minWorkers, maxWorkers, standby }: z.output<typeof multiWorkerMirroredSchema>,
-  { replicas }: Conflicting,
-): Conflict[] {
+/** The fewest workers that a run goes on with by itself. */
+function fewestWorkersConflicts({ workers, minWorkers, standby }: z.output<typeof multiWorkerMirroredSchema>): Conflict[] {
   const conflicts: Conflict[] = [];
   if (minWorkers !== undefined && minWorkers > workers)
     conflicts.push(['strategy.minWorkers', `must not exceed workers (${workers}), with which the run begins`]);
@@ -89,11 +86,6 @@ function elasticWorkersConflicts(
     conflicts.push([
       'strategy.minWorkers',
       'must be 2 at least with a standby, as the standby of a shard is on another worker than the shard',
-    ]);
-  if (maxWorkers !== undefined && (maxWorkers < workers || maxWorkers > replicas))
-    conflicts.push([
-      'strategy.maxWorkers',
-      `must be from workers (${workers}) to replicas (${replicas}): the run begins with workers, and each has a replica at least`,
     ]);
   return conflicts;
 }

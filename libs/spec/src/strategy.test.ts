@@ -285,17 +285,13 @@ test.each([
   expect(shardHostsIn(spec)).toBe(holders);
 });
 
-test('bounds of the number of workers lie around it', () => {
+test('the fewest workers of a run are not more than it begins with, and two with a standby', () => {
   const issues = (strategy: object): string[] => {
     const parsed = parseRunSpec({ replicas: 4, globalBatch: 64, strategy: { kind: 'multi-worker-mirrored', workers: 3, ...strategy } });
     return parsed.ok ? [] : parsed.issues.map(({ path, message }) => `${path}: ${message}`);
   };
-  for (const bounds of [{ minWorkers: 1 }, { minWorkers: 3, maxWorkers: 3 }, { maxWorkers: 4 }, { minWorkers: 2, standby: 1 }])
-    expect(issues(bounds)).toEqual([]);
+  for (const good of [{ minWorkers: 1 }, { minWorkers: 3 }, { minWorkers: 2, standby: 1 }]) expect(issues(good)).toEqual([]);
   expect(issues({ minWorkers: 4 })).toEqual([expect.stringMatching(/^strategy\.minWorkers: must not exceed workers \(3\)/)]);
   expect(issues({ minWorkers: 1, standby: 1 })).toEqual([expect.stringMatching(/^strategy\.minWorkers: must be 2 at least/)]);
-  for (const maxWorkers of [2, 5])
-    expect(issues({ maxWorkers })).toEqual([expect.stringMatching(/^strategy\.maxWorkers: must be from workers \(3\) to replicas \(4\)/)]);
-  const other = parseRunSpec({ strategy: { kind: 'local-update', workers: 2, minWorkers: 1 } });
-  expect(other.ok).toBe(false);
+  expect(parseRunSpec({ strategy: { kind: 'local-update', workers: 2, minWorkers: 1 } }).ok).toBe(false);
 });

@@ -52,7 +52,7 @@ const workers = z
   .min(1)
   .max(LIMITS.servers)
   .describe(
-    'Workers that hold the run, each with a shard of the parameters; at most `replicas`. Left out: 2 with multi-worker-mirrored; with local-update, parameter servers hold the shards.',
+    'Workers that hold the run, each with a shard of the parameters; at most `replicas`. `scaleRun` changes it from the next attempt on. Left out: 2 with multi-worker-mirrored; with local-update, parameter servers hold the shards.',
   );
 
 const minWorkers = z
@@ -60,16 +60,7 @@ const minWorkers = z
   .min(1)
   .max(LIMITS.servers)
   .describe(
-    'Fewest workers that the run goes on with by itself, when `workers` of them have not been connected for 15 s; at most `workers`. Left out: with maxWorkers as many as it began with, otherwise it waits for all.',
-  )
-  .optional();
-
-const maxWorkers = z
-  .int()
-  .min(1)
-  .max(LIMITS.servers)
-  .describe(
-    'Most workers that the run goes on with by itself, when more than it has have been idle for 20 s; from `workers` to `replicas`. Left out: with minWorkers as many as it began with, otherwise it takes no more.',
+    'The run goes on with fewer workers by itself, but not with fewer than this, when fewer than `workers` have been connected for 15 s; at most `workers`. Left out: it waits for all of them.',
   )
   .optional();
 
@@ -118,7 +109,6 @@ export const multiWorkerMirroredSchema = z.strictObject({
   mode: z.literal('sync').default('sync'),
   workers: workers.default(2),
   minWorkers,
-  maxWorkers,
   threads,
   accumulate,
   standby,

@@ -100,7 +100,7 @@ export class Executor {
       case 'end-attempt':
         return this.attempts.end(transaction, run, action.end);
       case 'begin-attempt':
-        return this.attempts.begin(transaction, run, action.reason);
+        return this.attempts.begin(transaction, run, action.reason, {}, action.keepsWorkers);
     }
   }
 

@@ -13,6 +13,7 @@ import {
   type ObservedRun,
   type SeatFailure,
   type ServerHealth,
+  shardWorkersFor,
 } from '@paceline/control-plane';
 import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
@@ -62,6 +63,7 @@ export class ReconcileTick {
         const quiet = placed.filter(({ serverId }) => !isHeard(fleet.servers.get(serverId)));
         return {
           ...fleet,
+          shardWorkersFor: shardWorkersFor(runs, fleet.counts.shardWorkers ?? fleet.counts.liveWorkers),
           ...(waiting ? { waiting } : {}),
           ...(seatRoom ? { seatRoom } : {}),
           ...(memory ? { memory } : {}),

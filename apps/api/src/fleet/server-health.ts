@@ -5,7 +5,7 @@
 import { createConnection } from 'node:net';
 import { Injectable } from '@nestjs/common';
 import {
-  IDLE_FOR_MS,
+  FEWER_AFTER_MS,
   LOST_AFTER_MS,
   REFUSED_SILENCE_MS,
   type FleetCounts,
@@ -25,8 +25,8 @@ const MAX_SUSPECTED = 1_000;
 export class ServerHealthReader {
   /** Servers that a worker could not reach, and when it said so. */
   private readonly suspected = new Map<string, number>();
-  /** Workers that take placements and have nothing to do: since when, as far as this api knows. */
-  private idleSinceMs: ReadonlyMap<string, number> = new Map();
+  /** What was seen within the last `FEWER_AFTER_MS`. */
+  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
 
   constructor(private readonly fleet: Fleet) {}
 
@@ -67,12 +67,12 @@ export class ServerHealthReader {
     const alive = { worker: workers.filter((row) => this.fleet.isAlive(row)), server: servers.filter((row) => this.fleet.isAlive(row)) };
     const right = alive.worker.filter((row) => this.fleet.isCompatible(row));
     const now = Date.now();
-    const idle = right.filter((row) => row.runId === null && this.fleet.holdsShards(row));
-    this.idleSinceMs = new Map(idle.map(({ id }) => [id, this.idleSinceMs.get(id) ?? now]));
+    const shardWorkers = right.filter((row) => this.fleet.holdsShards(row)).length;
+    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers }];
     return {
       liveWorkers: right.length,
-      shardWorkers: right.filter((row) => this.fleet.holdsShards(row)).length,
-      idleShardWorkers: [...this.idleSinceMs.values()].filter((since) => now - since >= IDLE_FOR_MS).length,
+      shardWorkers,
+      shardWorkersLately: Math.max(...this.lately.map((seen) => seen.shardWorkers)),
       idleWorkers: right.filter(({ runId }) => runId === null).length,
       liveServers: alive.server.filter((row) => this.fleet.isCompatible(row)).length,
       incompatible: (['worker', 'server'] as const).flatMap((role) =>

@@ -250,7 +250,7 @@ function changePaths(): Json {
     ...change(
       'scale',
       'scaleRun',
-      'How many workers may hold a seat; where workers hold the shards, how many do from a checkpoint on.',
+      'How many workers may hold a seat; where workers hold the shards, how many hold them after the next checkpoint.',
       Scale,
     ),
     ...change('extend', 'extendRun', 'So many rounds or epochs more.', Extend, true),

@@ -52,13 +52,14 @@ export class Attempts {
   /**
    * Under the lock, for a run without a live attempt.
    * @param set fields that change with it, for example a longer spec
+   * @param keepsWorkers another number of workers that hold the shards stays wanted
    * @returns false when there is nothing that it could go on from: the run is FAILED then
    */
-  async begin(transaction: Transaction, run: LockedRun, reason: string, set: RunChange = {}): Promise<boolean> {
+  async begin(transaction: Transaction, run: LockedRun, reason: string, set: RunChange = {}, keepsWorkers = false): Promise<boolean> {
     const { id } = run;
     const present = await transaction.run.findUniqueOrThrow({ where: { id }, select: { attempt: true, spec: true, workersWanted: true } });
     const restore = await this.nextRestore(transaction, run, set.totalRounds);
-    const { attempt, run: change, move } = begunAttempt(Object.assign({ id }, present, set), restore, reason);
+    const { attempt, run: change, move } = begunAttempt(Object.assign({ id }, present, set), restore, reason, keepsWorkers);
     if (!attempt) {
       await this.moves.apply(transaction, run, move);
       return false;

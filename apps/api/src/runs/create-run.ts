@@ -20,7 +20,7 @@ import { waitingTurns } from '../turns.js';
 import { WITHOUT_MODEL } from './run-columns.js';
 import { toRun } from './run-row.js';
 import { toAttempt } from './runs.js';
-import { neededOf, serverProcesses, waitingAt, waitsForServers, workersAtMost } from '@paceline/control-plane';
+import { neededOf, serverProcesses, waitingAt, waitsForServers, workersNeeded } from '@paceline/control-plane';
 import { PrepareRun, type Prepared, type RunOrigin } from './prepare-run.js';
 import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
@@ -128,7 +128,7 @@ export class CreateRun {
   /** Under the lock of the team, which it takes. */
   private async refused(transaction: Transaction, { teamId }: Viewer, { spec, model }: Prepared): Promise<LimitReached | undefined> {
     await lockTeam(transaction, teamId);
-    const asked = { activeRuns: 1, serverPlaces: serverProcesses(spec), workers: workersAtMost(spec), parameters: model.parameterCount };
+    const asked = { activeRuns: 1, serverPlaces: serverProcesses(spec), workers: workersNeeded(spec), parameters: model.parameterCount };
     return refusedByLimits(transaction, teamId, this.settings, asked);
   }
 

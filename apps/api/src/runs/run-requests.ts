@@ -10,7 +10,6 @@ import {
   ONLY_BEYOND,
   requested,
   withOtherWorkers,
-  workersAtMost,
   workersNeeded,
   type AskedOfRun,
   type RequestStep,
@@ -65,8 +64,7 @@ export class RunRequests {
   }
 
   /**
-   * Workers that may hold a seat at the same time; it is kept over attempts. Where workers hold the shards, so many hold them from the next attempt on, which
-   * begins at once.
+   * Workers that may hold a seat at the same time; it is kept over attempts. Where workers hold the shards, so many hold them from the next attempt on.
    */
   async scale(viewer: Viewer, id: string, workers: number): Promise<Outcome> {
     const asked = { request: 'scale', workers } as const;
@@ -134,6 +132,7 @@ export class RunRequests {
   private async limited(transaction: Transaction, row: RunRow, step: RequestStep): Promise<LimitReached | undefined> {
     const next = nextSpec(row, step);
     if (step.does === 'set') {
+      if (!('workersWanted' in step.run)) return undefined;
       const workers = next ? workersNeeded(next) : 0;
       if (workers <= workersNeeded(specOf(row))) return undefined;
       return refusedByLimits(transaction, row.teamId, this.settings, { activeRuns: 0, parameters: 0, serverPlaces: 0, workers });
@@ -144,7 +143,7 @@ export class RunRequests {
     return refusedByLimits(transaction, row.teamId, this.settings, {
       ...counts,
       serverPlaces,
-      workers: workersAtMost(next ?? specOf(row)),
+      workers: workersNeeded(next ?? specOf(row)),
     });
   }
 

@@ -32,7 +32,7 @@ export function addChangeCommands(program: Command, act: Act): void {
   watched(
     change(
       'scale',
-      'Sets how many workers may train a run at the same time, from 1 to its replicas. The weights do not depend on it. Where workers hold the parameters, the run writes a checkpoint and goes on with that many, as soon as they are connected.',
+      'Sets how many workers may train a run at the same time, from 1 to its replicas. The weights do not depend on it. Where workers hold the parameters, the run writes a checkpoint and goes on with that many, as soon as they are free: its weights are those of any run that goes on from a checkpoint.',
     ),
   )
     .argument('<workers>', 'how many')

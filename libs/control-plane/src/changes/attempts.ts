@@ -63,7 +63,7 @@ export interface BegunAttempt {
   readonly move: PlainMove;
 }
 
-/** Workers that are to hold the shards, where the coordinator was asked for a checkpoint to go on with others: a person's pause has a status of its own. */
+/** Workers that hold the shards in the next attempt, of a run that trains: if it ends as paused, the pause was for another number, because a person's pause makes it PAUSING. */
 function otherWorkersOf({ status, spec, workersWanted }: CountedRun): number | undefined {
   const { strategy } = spec as RunSpec;
   if (status !== 'RUNNING' || shardHosts(strategy) !== 'workers' || isHeldAlone(strategy)) return undefined;
@@ -74,14 +74,16 @@ function otherWorkersOf({ status, spec, workersWanted }: CountedRun): number | u
  * For a run without a live attempt.
  * @param run its columns as the new attempt has them
  * @param from as `nextRestore` says
+ * @param keepsWorkers another number of workers that hold the shards stays wanted
  */
 export function begunAttempt(
   run: Pick<StoredRun, 'id' | 'attempt' | 'spec' | 'workersWanted'>,
   from: RestoreDecision,
   reason: string,
+  keepsWorkers = false,
 ): BegunAttempt {
   const { id, attempt } = run;
-  const scaled = withOtherWorkers(run);
+  const scaled = keepsWorkers ? undefined : withOtherWorkers(run);
   if (from.kind === 'nothing') return { attempt: undefined, run: {}, move: { to: 'FAILED', reason: NOTHING_LEFT } };
   const restore = from.kind === 'checkpoint' ? from.restore : null;
   const number = attempt + 1;
@@ -96,7 +98,7 @@ export function begunAttempt(
       pauseRequestedAt: null,
       finishedAt: null,
       ...(scaled ? { spec: scaled } : {}),
-      ...(shardHosts((run.spec as RunSpec).strategy) === 'workers' ? { workersWanted: null } : {}),
+      ...(shardHosts((run.spec as RunSpec).strategy) === 'workers' && !keepsWorkers ? { workersWanted: null } : {}),
     },
     move: { to: 'QUEUED', reason: `${reason} ${restore ? `from the checkpoint of round ${round}` : 'from round 0'}` },
   };

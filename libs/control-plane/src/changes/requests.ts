@@ -9,7 +9,7 @@ export type AskedOfRun =
   | { readonly request: 'pause' | 'cancel' }
   /** @param servers another number of parameter servers from here on */
   | { readonly request: 'resume'; readonly servers?: number | null | undefined }
-  /** @param why where the run does it by itself, within the bounds of its spec */
+  /** @param why where the run does it by itself */
   | { readonly request: 'scale'; readonly workers: number; readonly why?: string }
   | { readonly request: 'extend'; readonly rounds?: number | null | undefined; readonly epochs?: number | null | undefined };
 

@@ -40,7 +40,7 @@ it('other workers, more or fewer, hold the shards of a run from its next attempt
 
 it.each([
   { kind: 'multi-worker-mirrored', workers: 3, standby: 1, threads: 2, accumulate: 2 },
-  { kind: 'multi-worker-mirrored', workers: 3, minWorkers: 2, maxWorkers: 4 },
+  { kind: 'multi-worker-mirrored', workers: 3, minWorkers: 3 },
   { kind: 'local-update', workers: 3, startWorkers: 3, standby: 1, localSteps: 5, syncSteps: 2, innerState: 'keep' },
   { kind: 'local-update', workers: 3, fragments: 2, outerOptimizer: 'nesterov', innerState: 'keep' },
   { kind: 'local-update', workers: 3, outerOptimizer: 'elastic', movingRate: 0.1 },
@@ -60,25 +60,40 @@ it('the next attempt is cut into as many shards as workers were asked for', () =
   expect([byServers.spec, byServers.workersWanted]).toEqual([undefined, undefined]);
 });
 
-it('a run that changes its number by itself stays within its bounds, which a person moves', () => {
+it('what a run does by itself gives way to what a person has asked for, and the fewest workers are never more than it has', () => {
   const spec = specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers: 2 }, 4);
-  const byItself = scaled({ spec }, 2, 'only 2 are connected');
-  expect(byItself).toEqual({
+  const why = 'only 2 are connected (minWorkers 2)';
+  expect(scaled({ spec }, 2, why)).toEqual({
     does: 'set',
     run: { workersWanted: 2 },
-    event: { type: 'scale.wanted', message: '2 workers instead of 3: only 2 are connected', data: { workers: 2 } },
+    event: { type: 'scale.wanted', message: `2 workers instead of 3: ${why}`, data: { workers: 2 } },
   });
-  // It may come back.
-  expect(withOtherWorkers({ spec, workersWanted: 2 })!.strategy).toMatchObject({ workers: 2, minWorkers: 2, maxWorkers: 3 });
-  const asked = scaled({ spec }, 1) as Extract<ReturnType<typeof scaled>, { does: 'set' }>;
-  expect(asked.run).toMatchObject({ workersWanted: 1, spec: { strategy: { workers: 3, minWorkers: 1, maxWorkers: 1 } } });
-  expect(withOtherWorkers({ spec: asked.run.spec, workersWanted: 1 })!.strategy).toMatchObject({
-    workers: 1,
-    minWorkers: 1,
-    maxWorkers: 1,
-  });
-  const more = scaled({ spec }, 4) as typeof asked;
-  expect(more.run).toMatchObject({ spec: { strategy: { minWorkers: 2, maxWorkers: 4 } } });
+  expect(scaled({ spec, workersWanted: 4 }, 2, why)).toEqual({ does: 'nothing' });
+  for (const [workersWanted, minWorkers] of [
+    [1, 1],
+    [2, 2],
+    [4, 2],
+  ] as const)
+    expect(withOtherWorkers({ spec, workersWanted })!.strategy).toMatchObject({ workers: workersWanted, minWorkers });
+});
+
+it('any number after any other is a spec', () => {
+  for (const minWorkers of [undefined, 1, 2, 3])
+    for (const [a, b] of [1, 2, 3, 4].flatMap((a) => [1, 2, 3, 4].map((b) => [a, b] as const))) {
+      const first = begunAttempt(
+        { id: 'r', attempt: 1, spec: specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers }, 4), workersWanted: a },
+        { kind: 'beginning' },
+        'goes on',
+      );
+      const spec = first.run.spec ?? specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers }, 4);
+      expect(parseRunSpec(spec).ok).toBe(true);
+      expect(scaled({ spec }, b).does).toBe(a === b ? 'nothing' : 'set');
+    }
+});
+
+it('a number that cannot be had stays wanted', () => {
+  const begun = begunAttempt({ id: 'r', attempt: 1, spec: run.spec, workersWanted: 4 }, { kind: 'beginning' }, 'goes on', true).run;
+  expect([begun.spec, 'workersWanted' in begun]).toEqual([undefined, false]);
 });
 
 it('servers are none of a run whose workers hold the shards', () => {

@@ -121,7 +121,7 @@ export function observedRunOf(row: StoredRunRows, control: ControlFields, lastSe
     pauseRequestedAtMs: msOf(row.pauseRequestedAt),
     nextAttemptAtMs: msOf(row.nextAttemptAt),
     ...neededOf(spec),
-    elastic: elasticOf(spec),
+    minWorkers: 'minWorkers' in spec.strategy ? spec.strategy.minWorkers : undefined,
     replicas: spec.replicas,
     workersWanted: row.workersWanted,
     fromRound: Number(attempt.parentRound ?? 0),
@@ -200,13 +200,6 @@ export const neededOf = (spec: Pick<RunSpec, 'strategy'>): Required<NeededServer
   standby: spec.strategy.standby,
   shardHosts: shardHosts(spec.strategy),
 });
-
-/** Bounds within which a run changes the number of workers that hold its shards by itself; undefined where it does not. */
-export function elasticOf({ strategy }: Pick<RunSpec, 'strategy'>): ObservedRun['elastic'] {
-  if (strategy.kind !== 'multi-worker-mirrored') return undefined;
-  const { workers, minWorkers = workers, maxWorkers = workers } = strategy;
-  return minWorkers === maxWorkers ? undefined : { minWorkers, maxWorkers };
-}
 
 /** Parameter servers that a run needs: one for each place. None where its workers hold the shards. */
 export const serverProcesses = (spec: Pick<RunSpec, 'strategy'>): number =>

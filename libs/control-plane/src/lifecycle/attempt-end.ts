@@ -48,7 +48,10 @@ export type AttemptEnd =
 export interface EndingRun {
   readonly status: RunStatus;
   readonly isCancelWanted: boolean;
-  /** A run that trains, and whose workers hold the shards: how many do in the next attempt. Nobody has paused it, so a pause is for another number. */
+  /**
+   * Workers that hold the shards in the next attempt. Set for a RUNNING run of such a kind: if it ends as paused, the pause was for another number, because
+   * a person's pause makes it PAUSING.
+   */
   readonly otherWorkers?: number | undefined;
   /** `spec.restarts`. */
   readonly restarts: number;

@@ -59,8 +59,8 @@ export interface ObservedRun {
   readonly serversNeeded: number;
   /** Which processes hold the shards; servers where nothing is said. With workers, seat i is for the worker with shard i. */
   readonly shardHosts?: 'servers' | 'workers';
-  /** Where workers hold the shards: bounds within which their number changes by itself. */
-  readonly elastic?: { readonly minWorkers: number; readonly maxWorkers: number } | undefined;
+  /** Where workers hold the shards: the fewest that it goes on with by itself. */
+  readonly minWorkers?: number | undefined;
   /** Standbys of a shard, 0 or 1. */
   readonly standby: number;
   readonly replicas: number;
@@ -106,6 +106,8 @@ export interface ObservedFleet {
   readonly counts: FleetCounts;
   /** How many runs have a part on a server that is silent or has left, or lost it lately; where nothing is said, one. */
   readonly runsOn?: ReadonlyMap<string, number>;
+  /** Workers that may hold a shard of a run: connected, and not held by another; where nothing is said, all that are connected. */
+  readonly shardWorkersFor?: ReadonlyMap<string, number>;
   /** Runs that have no place on the servers yet, and why. */
   readonly waiting?: ReadonlyMap<string, PlaceWait>;
   /** Runs with a part for which no server has the memory beside what it holds. */
@@ -154,4 +156,4 @@ export type DispatchAction =
   /** `afterEnd` says what follows. */
   | { readonly kind: 'end-attempt'; readonly end: AttemptEnd }
   /** From the checkpoint that `nextRestore` names. */
-  | { readonly kind: 'begin-attempt'; readonly reason: string };
+  | { readonly kind: 'begin-attempt'; readonly reason: string; readonly keepsWorkers?: true };

@@ -13,7 +13,7 @@ import { place, placementsInQuestion } from './placing.js';
 import { hasLiveAttempt, isOver } from './run-status.js';
 import { seat, seatLimit, seatsInQuestion } from './seating.js';
 import { queuedReason, waitsForWorker } from './waiting-reason.js';
-import { fitToFleet, towardsOtherWorkers } from './worker-numbers.js';
+import { fewerByItself, keepsWorkers, towardsOtherWorkers } from './worker-numbers.js';
 
 /** A coordinator that does not answer to a cancel for this long is not waited for: the run is over within 10 s. */
 export const CANCEL_DEADLINE_MS = 9_000;
@@ -33,7 +33,7 @@ export function jobsInQuestion(run: ObservedRun, now: number): { placements: str
 export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<string, ObservedJob>, now: number): DispatchAction[] {
   if (run.status === 'PENDING' || (run.status === 'SUCCEEDED' && !run.hasOlderResult)) return [];
   if (isOver(run.status)) return letGo(run);
-  if (!hasLiveAttempt(run.status)) return [...letGo(run), ...restart(run, now)];
+  if (!hasLiveAttempt(run.status)) return [...letGo(run), ...restart(run, fleet, now)];
   if (run.cancelRequestedAtMs !== null) return cancel(run, run.cancelRequestedAtMs, now);
   const other = towardsOtherWorkers(run, fleet);
   if (other.end) return [{ kind: 'end-attempt', end: other.end }];
@@ -49,7 +49,7 @@ export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: Readonly
     actions.push({ kind: 'write-control', fields: { workers } });
   if (hasStarted) actions.push(...(isHosting ? seatMembers(run, now) : seat(run, jobs, now, fleet.seatRoom?.get(run.runId))));
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
-  return [...actions, ...fitToFleet(run, fleet, now), ...status(run, fleet, hasStarted, now, other.reason)];
+  return [...actions, ...fewerByItself(run, fleet, now), ...status(run, fleet, hasStarted, now, other.reason)];
 }
 
 /** The attempt is over here; whoever still holds a part of it is told so. */
@@ -58,9 +58,11 @@ function letGo({ attempt, control }: ObservedRun): DispatchAction[] {
   return control.action === action ? [] : [{ kind: 'write-control', fields: { action } }];
 }
 
-function restart({ status: present, nextAttemptAtMs, attempt }: ObservedRun, now: number): DispatchAction[] {
-  if (present !== 'RECOVERING' || now < (nextAttemptAtMs ?? 0)) return [];
-  return [{ kind: 'begin-attempt', reason: `attempt ${attempt + 1} begins` }];
+function restart(run: ObservedRun, fleet: ObservedFleet, now: number): DispatchAction[] {
+  if (run.status !== 'RECOVERING' || now < (run.nextAttemptAtMs ?? 0)) return [];
+  return [
+    { kind: 'begin-attempt', reason: `attempt ${run.attempt + 1} begins`, ...(keepsWorkers(run, fleet) ? { keepsWorkers: true } : {}) },
+  ];
 }
 
 function cancel(run: ObservedRun, requestedAtMs: number, now: number): DispatchAction[] {
@@ -110,9 +112,9 @@ function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now
   }
   if (run.status === 'PROVISIONING') return explain(noWorker ?? provisioningReason(run, fleet, now));
   if (run.status !== 'RUNNING' || !run.coordinator) return [];
-  if (other !== undefined) return explain(other);
   const { waitingFor } = run.coordinator;
   if (waitingFor !== null) return explain(noWorker ?? `waits for ${waitingFor}`);
+  if (other !== undefined) return explain(other);
   return run.isWaiting ? explain('training goes on', false) : [];
 }
 

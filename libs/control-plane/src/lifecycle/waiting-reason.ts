@@ -2,8 +2,8 @@
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { PlaceWait } from './fair-share.js';
 
-/** A worker that has been idle for so long has no work that is about to come. */
-export const IDLE_FOR_MS = 20_000;
+/** So long a run waits for workers that are not connected, where it may go on with fewer. */
+export const FEWER_AFTER_MS = 15_000;
 
 export interface FleetCounts {
   readonly liveServers: number;
@@ -11,8 +11,8 @@ export interface FleetCounts {
   readonly idleWorkers: number;
   /** Live workers that take placements; all of them where nothing is said. */
   readonly shardWorkers?: number;
-  /** Those of them that have been idle for `IDLE_FOR_MS`; none where nothing is said. */
-  readonly idleShardWorkers?: number;
+  /** The most of them within the last `FEWER_AFTER_MS`. */
+  readonly shardWorkersLately?: number;
   /** Alive, but of another protocol version. */
   readonly incompatible: readonly { readonly role: 'worker' | 'server'; readonly id: string; readonly protocolVersion: number }[];
 }

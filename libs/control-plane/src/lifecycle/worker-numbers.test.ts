@@ -1,18 +1,19 @@
 import { describe, expect, it } from 'vitest';
-import type { ObservedRun } from './observed-run.js';
-import { beforeStart, decide, fleet, NOW, run, server } from './reconcile.fixture.js';
-import { FEWER_AFTER_MS, MORE_AFTER_MS } from './worker-numbers.js';
+import type { ObservedFleet, ObservedRun } from './observed-run.js';
+import { beforeStart, decide, fleet, NOW, run, RUN_ID, server } from './reconcile.fixture.js';
+import { FEWER_AFTER_MS } from './waiting-reason.js';
+import { shardWorkersFor } from './worker-numbers.js';
 
 const held = { shardHosts: 'workers', serversNeeded: 3, replicas: 4 } as const;
 const asked = { ...held, workersWanted: 2 } as const;
 const end = (message: string) => ({ kind: 'end-attempt', end: { kind: 'failed', cause: 'OTHER_WORKERS', message } });
-const withWorkers = (shardWorkers: number, idleShardWorkers = 0) =>
-  fleet({}, { counts: { ...fleet().counts, liveWorkers: 9, shardWorkers, idleShardWorkers } });
+const withWorkers = (shardWorkers: number, shardWorkersLately = shardWorkers): ObservedFleet =>
+  fleet({}, { counts: { ...fleet().counts, liveWorkers: 9, shardWorkers, shardWorkersLately } });
 const kinds = (observed: ObservedRun, seen = withWorkers(3)) => decide(observed, seen).map(({ kind }) => kind);
 const checkpoint = { kind: 'write-control', fields: { action: '3:pause' } };
 
 describe('another number of workers that hold the shards', () => {
-  it('a run that trains is asked for a checkpoint as soon as so many are connected, and says so', () => {
+  it('a run that trains is asked for a checkpoint as soon as so many are free for it, and says so', () => {
     const now = decide(run(asked), withWorkers(3));
     expect(now).toContainEqual(checkpoint);
     expect(now).toContainEqual({
@@ -22,14 +23,22 @@ describe('another number of workers that hold the shards', () => {
     });
     // The field is one for the coordinators of runs with servers.
     expect(now).not.toContainEqual(expect.objectContaining({ fields: { workers: '3:2' } }));
-    const more = decide(run({ ...held, workersWanted: 4 }), withWorkers(3));
-    expect(more).not.toContainEqual(checkpoint);
-    expect(more).toContainEqual({
-      kind: 'explain',
-      reason: 'training goes on, and takes 4 workers when so many are connected: 3 are',
-      isWaiting: true,
-    });
-    expect(decide(run({ ...held, workersWanted: 4 }), withWorkers(4))).toContainEqual(checkpoint);
+    const more = run({ ...held, workersWanted: 4 });
+    // Another run holds one of the four that are connected.
+    for (const seen of [withWorkers(3), { ...withWorkers(4), shardWorkersFor: new Map([[RUN_ID, 3]]) }]) {
+      expect(decide(more, seen)).not.toContainEqual(checkpoint);
+      expect(decide(more, seen)).toContainEqual({
+        kind: 'explain',
+        reason: 'training goes on, and takes 4 workers when so many are free for it: 3 are',
+        isWaiting: true,
+      });
+    }
+    expect(decide(more, withWorkers(4))).toContainEqual(checkpoint);
+    // What the coordinator waits for is said first.
+    const waits = { ...run().coordinator!, waitingFor: 'worker 1' };
+    expect(decide(run({ ...held, workersWanted: 4, coordinator: waits }), withWorkers(3))).toContainEqual(
+      expect.objectContaining({ kind: 'explain', reason: 'waits for worker 1' }),
+    );
   });
 
   it('a run that computes its result, pauses, or has as many as that is left alone', () => {
@@ -45,39 +54,70 @@ describe('another number of workers that hold the shards', () => {
     expect(kinds(run({ ...beforeStart, ...held, workersWanted: 4 }), withWorkers(3))).not.toContain('end-attempt');
     expect(decide(run({ ...beforeStart, ...held, workersWanted: 4 }), withWorkers(4))).toEqual([end('goes on with 4 workers')]);
   });
+
+  it('a run that has lost its attempt begins with the other number, unless it would wait for more workers', () => {
+    const lost = { ...held, status: 'RECOVERING', nextAttemptAtMs: NOW, control: { action: '3:cancel' } } as const;
+    const begin = { kind: 'begin-attempt', reason: 'attempt 4 begins' };
+    expect(decide(run({ ...lost, workersWanted: 2 }), withWorkers(1))).toEqual([begin]);
+    expect(decide(run({ ...lost, workersWanted: 4 }), withWorkers(4))).toEqual([begin]);
+    expect(decide(run({ ...lost, workersWanted: 4 }), withWorkers(3))).toEqual([{ ...begin, keepsWorkers: true }]);
+  });
 });
 
-describe('a run with bounds', () => {
-  const bounded = { ...held, elastic: { minWorkers: 2, maxWorkers: 4 }, workersWanted: null } as const;
-  const waits = (waitedMs: number): ObservedRun =>
-    run({ ...beforeStart, ...bounded, servers: [0, 1, 2].map((index) => ({ ...server, index, claim: null, madeAtMs: NOW - waitedMs })) });
+it('workers that another run holds are not free', () => {
+  const claimedBy = (runId: string, workers: readonly string[], more: Partial<ObservedRun> = {}) =>
+    run({
+      ...held,
+      runId,
+      servers: workers.map((serverId, index) => ({
+        ...server,
+        index,
+        claim: { ...server.claim, address: { ...server.claim.address, serverId } },
+      })),
+      ...more,
+    });
+  const runs = [
+    claimedBy('a', ['w0', 'w1', 'w1']), // w1 has a standby too
+    claimedBy('b', ['w2', 'w3', 'w4']),
+    claimedBy('c', []),
+    claimedBy('over', ['w5'], { status: 'RECOVERING' }),
+    claimedBy('on servers', ['s0'], { shardHosts: 'servers' }),
+  ];
+  expect([...shardWorkersFor(runs, 7)]).toEqual([
+    ['a', 4],
+    ['b', 5],
+    ['c', 2],
+  ]);
+});
+
+describe('a run with minWorkers', () => {
+  const waits = (waitedMs: number, more: Partial<ObservedRun> = {}): ObservedRun =>
+    run({
+      ...beforeStart,
+      ...held,
+      minWorkers: 2,
+      servers: [0, 1, 2].map((index) => ({ ...server, index, claim: null, madeAtMs: NOW - waitedMs })),
+      ...more,
+    });
 
   it('goes on with fewer when the others have not been there for a while', () => {
-    expect(decide(waits(FEWER_AFTER_MS), withWorkers(2))).toContainEqual({
-      kind: 'change-workers',
-      workers: 2,
-      why: 'only 2 are connected (minWorkers 2)',
-    });
-    expect(kinds(waits(FEWER_AFTER_MS - 1), withWorkers(2))).not.toContain('change-workers');
-    for (const there of [1, 3]) expect(kinds(waits(FEWER_AFTER_MS), withWorkers(there))).not.toContain('change-workers');
-    // Nobody was heard for long enough to know who is there.
-    expect(kinds(waits(FEWER_AFTER_MS), { ...withWorkers(2), reliableForMs: FEWER_AFTER_MS - 1 })).not.toContain('change-workers');
+    const change = { kind: 'change-workers', workers: 2, why: 'only 2 are connected (minWorkers 2)' };
+    expect(decide(waits(FEWER_AFTER_MS), withWorkers(2))).toContainEqual(change);
     // One that died just before its placement came is waited for by the others, which hold theirs.
-    const claimed = { ...waits(FEWER_AFTER_MS), servers: [server, ...waits(FEWER_AFTER_MS).servers.slice(1)] };
-    expect(kinds(claimed, withWorkers(2))).toContain('change-workers');
-  });
-
-  it('takes more that are idle, when its attempt is not young and no run waits for them', () => {
-    const trains = run({ ...bounded, attemptStartedAtMs: NOW - MORE_AFTER_MS });
-    const change = { kind: 'change-workers', workers: 4, why: '2 more are idle (maxWorkers 4)' };
-    expect(decide(trains, withWorkers(5, 2))).toContainEqual(change);
+    const [, ...open] = waits(FEWER_AFTER_MS).servers;
+    expect(decide(waits(FEWER_AFTER_MS, { servers: [server, ...open] }), withWorkers(2))).toContainEqual(change);
     for (const [observed, seen] of [
-      [run({ ...bounded, attemptStartedAtMs: NOW - MORE_AFTER_MS + 1 }), withWorkers(5, 2)],
-      [trains, withWorkers(5, 0)],
-      [trains, { ...withWorkers(5, 2), waiting: new Map([['other', {} as never]]) }],
-      [run({ ...bounded, serversNeeded: 4, attemptStartedAtMs: NOW - MORE_AFTER_MS }), withWorkers(5, 2)],
-      [run({ ...bounded, workersWanted: 2, attemptStartedAtMs: NOW - MORE_AFTER_MS }), withWorkers(5, 2)],
+      [waits(FEWER_AFTER_MS - 1), withWorkers(2)],
+      [waits(FEWER_AFTER_MS), withWorkers(1)],
+      [waits(FEWER_AFTER_MS), withWorkers(3)],
+      // It was there a moment ago.
+      [waits(FEWER_AFTER_MS), withWorkers(2, 3)],
+      // Nobody was heard for long enough to know who is there.
+      [waits(FEWER_AFTER_MS), { ...withWorkers(2), reliableForMs: FEWER_AFTER_MS - 1 }],
+      [waits(FEWER_AFTER_MS, { minWorkers: undefined }), withWorkers(2)],
     ] as const)
       expect(kinds(observed, seen)).not.toContain('change-workers');
+    // A person has asked for another number meanwhile.
+    expect(kinds(waits(FEWER_AFTER_MS, { workersWanted: 1 }), withWorkers(2))).toEqual(['end-attempt']);
   });
 });

@@ -1,24 +1,28 @@
 /**
- * When another number of workers comes to hold the shards of a run. Each change costs a checkpoint and an attempt, so none is made that a worker who is
- * started again within seconds would make needless:
- *
- * | by itself, within its bounds | when |
- * |---|---|
- * | fewer | it is QUEUED, and for 15 s fewer workers have been connected than it needs |
- * | more | its attempt is older than a minute, workers have been idle for 20 s, and no run waits for them |
+ * When another number of workers comes to hold the shards of a run: as a person has asked, or by itself, where the spec has `minWorkers` and fewer workers
+ * than the run needs have been connected for 15 s. Each change costs a checkpoint and an attempt, so a worker that is started again within seconds costs none.
  */
 import { goesOnWith, type AttemptEnd } from './attempt-end.js';
 import type { DispatchAction, ObservedFleet, ObservedRun } from './observed-run.js';
+import { hasLiveAttempt } from './run-status.js';
+import { FEWER_AFTER_MS } from './waiting-reason.js';
 
-/** So long a run waits for workers that are not connected, where it may go on with fewer. */
-export const FEWER_AFTER_MS = 15_000;
-/** An attempt is this old before it takes more workers. */
-export const MORE_AFTER_MS = 60_000;
 /** The result is computed: a checkpoint would change nothing any more. */
 const AFTER_TRAINING: readonly string[] = ['evaluating', 'finished', 'cancelled', 'failed'];
 
 const presentWorkers = ({ serversNeeded, standby }: ObservedRun): number => serversNeeded / (1 + standby);
-const connected = ({ counts }: ObservedFleet): number => counts.shardWorkers ?? counts.liveWorkers;
+
+/** Workers that may hold a shard of this run: connected, and not held by another run. */
+const workersFor = ({ runId }: ObservedRun, { counts, shardWorkersFor }: ObservedFleet): number =>
+  shardWorkersFor?.get(runId) ?? counts.shardWorkers ?? counts.liveWorkers;
+
+/** `ObservedFleet.shardWorkersFor` of runs that are live at the same time: a worker holds a shard of one run. */
+export function shardWorkersFor(runs: readonly ObservedRun[], connected: number): ReadonlyMap<string, number> {
+  const hosting = runs.filter(({ shardHosts, status }) => shardHosts === 'workers' && hasLiveAttempt(status));
+  const held = hosting.map(({ servers }) => new Set(servers.flatMap(({ claim }) => (claim ? [claim.address.serverId] : []))).size);
+  const heldByAll = held.reduce((sum, workers) => sum + workers, 0);
+  return new Map(hosting.map(({ runId }, i) => [runId, Math.max(0, connected - heldByAll + held[i]!)]));
+}
 
 /** The number that the next attempt is to have; undefined where nobody wants another. */
 function otherWorkers(run: ObservedRun): number | undefined {
@@ -34,30 +38,29 @@ export function towardsOtherWorkers(
 ): { readonly asksForCheckpoint?: true; readonly end?: AttemptEnd; readonly reason?: string } {
   const workers = otherWorkers(run);
   if (workers === undefined || (run.coordinator && AFTER_TRAINING.includes(run.coordinator.phase))) return {};
-  const isThere = connected(fleet) >= workers;
+  const free = workersFor(run, fleet);
   if (run.status === 'RUNNING') {
-    if (!isThere) return { reason: `training goes on, and takes ${workers} workers when so many are connected: ${connected(fleet)} are` };
+    if (free < workers) return { reason: `training goes on, and takes ${workers} workers when so many are free for it: ${free} are` };
     return { asksForCheckpoint: true, reason: `finishes its round and writes a checkpoint; ${goesOnWith(workers)}` };
   }
-  const isDue = isThere || (run.status === 'QUEUED' && workers < presentWorkers(run));
+  const isDue = free >= workers || (run.status === 'QUEUED' && workers < presentWorkers(run));
   return isDue ? { end: { kind: 'failed', cause: 'OTHER_WORKERS', message: goesOnWith(workers) } } : {};
 }
 
-/** Within the bounds of its spec a run goes on with the workers that are there. */
-export function fitToFleet(run: ObservedRun, fleet: ObservedFleet, now: number): DispatchAction[] {
-  const { elastic, servers, status, attemptStartedAtMs, workersWanted } = run;
-  if (!elastic || workersWanted !== null) return [];
-  const [workers, there] = [presentWorkers(run), connected(fleet)];
-  if (status === 'QUEUED') {
-    const sinceMs = Math.min(fleet.reliableForMs, ...servers.map(({ madeAtMs }) => now - madeAtMs));
-    const isWithin = there >= elastic.minWorkers && there < workers;
-    if (!isWithin || sinceMs < FEWER_AFTER_MS) return [];
-    const why = `only ${there} ${there === 1 ? 'is' : 'are'} connected (minWorkers ${elastic.minWorkers})`;
-    return [{ kind: 'change-workers', workers: there, why }];
-  }
-  const idle = fleet.counts.idleShardWorkers ?? 0;
-  const isSettled = status === 'RUNNING' && run.coordinator?.phase === 'training' && now - (attemptStartedAtMs ?? now) >= MORE_AFTER_MS;
-  if (!isSettled || idle === 0 || workers >= elastic.maxWorkers || (fleet.waiting?.size ?? 0) > 0) return [];
-  const why = `${idle} more ${idle === 1 ? 'is' : 'are'} idle (maxWorkers ${elastic.maxWorkers})`;
-  return [{ kind: 'change-workers', workers: Math.min(elastic.maxWorkers, workers + idle), why }];
+/** Whether the next attempt keeps its number of workers: more are wanted, and they are not there. */
+export const keepsWorkers = (run: ObservedRun, fleet: ObservedFleet): boolean => {
+  const workers = otherWorkers(run);
+  return workers !== undefined && workers > presentWorkers(run) && workersFor(run, fleet) < workers;
+};
+
+/** Where its spec allows it, a run that waits for workers goes on with fewer. */
+export function fewerByItself(run: ObservedRun, { counts, reliableForMs }: ObservedFleet, now: number): DispatchAction[] {
+  const { minWorkers, servers, status, workersWanted } = run;
+  if (minWorkers === undefined || workersWanted !== null || status !== 'QUEUED') return [];
+  const waitedMs = Math.min(reliableForMs, ...servers.map(({ madeAtMs }) => now - madeAtMs));
+  const there = Math.max(counts.shardWorkersLately ?? 0, counts.shardWorkers ?? counts.liveWorkers);
+  if (waitedMs < FEWER_AFTER_MS || there < minWorkers || there >= presentWorkers(run)) return [];
+  return [
+    { kind: 'change-workers', workers: there, why: `only ${there} ${there === 1 ? 'is' : 'are'} connected (minWorkers ${minWorkers})` },
+  ];
 }

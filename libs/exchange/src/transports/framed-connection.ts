@@ -46,7 +46,7 @@ const BATCH_FRAMES = 64;
 const EAGER_BYTES = 192 << 10;
 /** Before the challenge has come a peer has little to say: HELLO and where it stands. */
 const MAX_HELD = 256;
-/** Of connections, in an object: oxlint takes a counter that only names are made of for one that nobody reads. */
+/** Counts connections, for their names. It is an object because oxlint reports a counter that only texts read. */
 const numbers = { next: 1 };
 
 /** How a connection begins. Two ends inside one process know each other. */

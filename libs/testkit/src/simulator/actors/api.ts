@@ -15,7 +15,7 @@ import {
   jobNameOf,
   JobStates,
   leadFieldName,
-  IDLE_FOR_MS,
+  FEWER_AFTER_MS,
   LOST_AFTER_MS,
   placementJobOf,
   priorityOf,
@@ -46,7 +46,6 @@ import { DatabaseOutage, placeKey, type FleetRow, type OutboxRow } from '../worl
 import { MissingGroupError } from '../world/redis.js';
 import { carryOut } from '../stored/stored-actions.js';
 import { decideLead, readLead } from '../stored/stored-lead.js';
-
 import { storeJournal, takeReport } from '../stored/stored-reports.js';
 import type { StoredRun } from '../stored/stored-run.js';
 import { dataOf } from '../run/tiny-run.js';
@@ -69,7 +68,7 @@ export class SimApi {
   private readonly continuity = new ReportContinuity();
   private readonly seen = new Map<string, FleetRow>();
   private readonly suspected = new Map<string, number>();
-  private idleSinceMs: ReadonlyMap<string, number> = new Map();
+  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
   private readonly loop: DispatchLoop;
   private readonly lock: DispatchLock;
   private readonly reader: ReportReader;
@@ -304,8 +303,7 @@ export class SimApi {
       return [id, { silentMs, hasLeft, isSuspected, isRefused: !hasLeft && silentMs > PROBE_AFTER_MS && refused.has(id) }] as const;
     });
     const live = workers.filter(({ process }) => process.isAlive);
-    const idle = live.filter(({ session, hosted }) => !session && !hosted);
-    this.idleSinceMs = new Map(idle.map(({ id }) => [id, this.idleSinceMs.get(id) ?? now]));
+    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: live.length }];
     return {
       servers: new Map(servers),
       isReliable: this.continuity.isReliable(now),
@@ -314,7 +312,7 @@ export class SimApi {
         liveServers: this.cluster.run.shape.isMirrored ? 0 : this.liveHolders().length,
         liveWorkers: live.length,
         idleWorkers: live.filter(({ session }) => !session).length,
-        idleShardWorkers: [...this.idleSinceMs.values()].filter((since) => now - since >= IDLE_FOR_MS).length,
+        shardWorkersLately: Math.max(...this.lately.map(({ shardWorkers }) => shardWorkers)),
         incompatible: [],
       },
     };

@@ -69,8 +69,8 @@ export interface RunShape {
   readonly local?: LocalShape | undefined;
   /** Strategy multi-worker-mirrored, or local-update with `workers`: the workers hold the shards, and there are no servers. */
   readonly isMirrored?: boolean | undefined;
-  /** With multi-worker-mirrored: bounds within which the number of workers changes by itself. */
-  readonly elastic?: { readonly minWorkers: number; readonly maxWorkers: number } | undefined;
+  /** With multi-worker-mirrored: the fewest workers that it goes on with by itself. */
+  readonly minWorkers?: number | undefined;
 }
 
 export interface TableShape {
@@ -135,10 +135,10 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
   };
 }
 
-function strategyOf({ servers, standby, items, gradient, startWorkers, local, isMirrored, elastic }: RunShape): object {
+function strategyOf({ servers, standby, items, gradient, startWorkers, local, isMirrored, minWorkers }: RunShape): object {
   const { backupReplicas } = gradient;
   if (isMirrored && local) return { kind: 'local-update', workers: servers, standby, ...local };
-  if (isMirrored) return { kind: 'multi-worker-mirrored', workers: servers, standby, ...elastic };
+  if (isMirrored) return { kind: 'multi-worker-mirrored', workers: servers, standby, minWorkers };
   const common = { servers, standby, backupReplicas, startWorkers };
   if (local) return { kind: 'local-update', ...common, ...local };
   const { mode = 'sync', stalenessBound, delayCompensation, stalenessScaledRate } = items ?? {};

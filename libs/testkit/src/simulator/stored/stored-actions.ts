@@ -38,7 +38,7 @@ export function carryOut(stored: StoredRun, decidedFor: Pick<ObservedRun, 'attem
     case 'end-attempt':
       return stored.end(action.end);
     case 'begin-attempt':
-      return stored.begin(action.reason);
+      return stored.begin(action.reason, {}, action.keepsWorkers);
     default:
       throw new Error(`${action.kind} is nothing for PostgreSQL`);
   }

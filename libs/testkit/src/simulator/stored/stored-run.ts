@@ -229,8 +229,8 @@ export class StoredRun {
     return true;
   }
 
-  begin(reason: string, set: RunChange = {}): boolean {
-    const { attempt, run, move } = begunAttempt({ ...this.run, ...set }, this.nextRestore(set.totalRounds), reason);
+  begin(reason: string, set: RunChange = {}, keepsWorkers = false): boolean {
+    const { attempt, run, move } = begunAttempt({ ...this.run, ...set }, this.nextRestore(set.totalRounds), reason, keepsWorkers);
     if (!attempt) return this.move(move) && false;
     this.set({ ...set, ...run });
     const { number, parentNumber, parentRound, parentRunId } = attempt;
