@@ -80,13 +80,14 @@ it('workers that another run holds are not free', () => {
     claimedBy('a', ['w0', 'w1', 'w1']), // w1 has a standby too
     claimedBy('b', ['w2', 'w3', 'w4']),
     claimedBy('c', []),
-    claimedBy('over', ['w5'], { status: 'RECOVERING' }),
+    claimedBy('d', ['w5'], { status: 'RECOVERING' }),
     claimedBy('on servers', ['s0'], { shardHosts: 'servers' }),
   ];
   expect([...shardWorkersFor(runs, 7)]).toEqual([
     ['a', 4],
     ['b', 5],
     ['c', 2],
+    ['d', 2],
   ]);
 });
 

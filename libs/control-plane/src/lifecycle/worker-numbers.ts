@@ -16,10 +16,12 @@ const presentWorkers = ({ serversNeeded, standby }: ObservedRun): number => serv
 const workersFor = ({ runId }: ObservedRun, { counts, shardWorkersFor }: ObservedFleet): number =>
   shardWorkersFor?.get(runId) ?? counts.shardWorkers ?? counts.liveWorkers;
 
-/** `ObservedFleet.shardWorkersFor` of runs that are live at the same time: a worker holds a shard of one run. */
+/** `ObservedFleet.shardWorkersFor` of runs that are not over at the same time: a worker holds a shard of one run. */
 export function shardWorkersFor(runs: readonly ObservedRun[], connected: number): ReadonlyMap<string, number> {
-  const hosting = runs.filter(({ shardHosts, status }) => shardHosts === 'workers' && hasLiveAttempt(status));
-  const held = hosting.map(({ servers }) => new Set(servers.flatMap(({ claim }) => (claim ? [claim.address.serverId] : []))).size);
+  const hosting = runs.filter(({ shardHosts }) => shardHosts === 'workers');
+  const holdersOf = ({ servers, status }: ObservedRun): readonly string[] =>
+    hasLiveAttempt(status) ? servers.flatMap(({ claim }) => (claim ? [claim.address.serverId] : [])) : [];
+  const held = hosting.map((run) => new Set(holdersOf(run)).size);
   const heldByAll = held.reduce((sum, workers) => sum + workers, 0);
   return new Map(hosting.map(({ runId }, i) => [runId, Math.max(0, connected - heldByAll + held[i]!)]));
 }
