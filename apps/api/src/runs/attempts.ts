@@ -16,6 +16,7 @@ import {
   placesOf,
   requested,
   type AttemptEnd,
+  type RequestStep,
   type RestoreDecision,
   type RunChange,
 } from '@paceline/control-plane';
@@ -67,8 +68,7 @@ export class Attempts {
     await transaction.run.updateMany({ where: { id: run.id }, data: columnsOf({ ...set, ...change }) });
     run.attempt = attempt.number;
     await transaction.attempt.create({ data: { runId: run.id, ...attempt } });
-    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true } });
-    await placeServers(transaction, run.id, attempt.number, specOf(row));
+    await placeServers(transaction, id, attempt.number, (change.spec ?? set.spec ?? present.spec) as RunSpec);
     await this.moves.apply(transaction, run, move);
     return true;
   }
@@ -81,10 +81,14 @@ export class Attempts {
   ): Promise<boolean> {
     const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITHOUT_MODEL });
     const step = requested(row, Object.assign({ request: 'scale' as const }, asked), new Date());
-    if (step.does !== 'set') return false;
-    await transaction.run.updateMany({ where: { id: run.id }, data: columnsOf(step.run) });
-    await this.moves.addEvents(transaction, run, step.event ? [{ attempt: run.attempt, at: new Date(), ...step.event }] : []);
-    return true;
+    if (step.does === 'set') await this.store(transaction, run, step);
+    return step.does === 'set';
+  }
+
+  /** Under the lock: what is asked for without a move of the status. */
+  async store(transaction: Transaction, run: LockedRun, { run: change, event }: Extract<RequestStep, { does: 'set' }>): Promise<void> {
+    await transaction.run.updateMany({ where: { id: run.id }, data: columnsOf(change) });
+    await this.moves.addEvents(transaction, run, event ? [{ attempt: run.attempt, at: new Date(), ...event }] : []);
   }
 
   /** Under the lock: marks what the servers remove after a new checkpoint. */

@@ -160,11 +160,9 @@ export class RunRequests {
         await this.moves.apply(transaction, run, set ? { ...move, set: columnsOf(set) } : move);
         return undefined;
       }
-      case 'set': {
-        await transaction.run.updateMany({ where: { id: run.id }, data: columnsOf(step.run) });
-        await this.moves.addEvents(transaction, run, step.event ? [{ attempt: run.attempt, at: new Date(), ...step.event }] : []);
+      case 'set':
+        await this.attempts.store(transaction, run, step);
         return undefined;
-      }
       case 'begin': {
         const { totalRounds } = step.run;
         if (step.needsCheckpoint && (await this.attempts.nextRestore(transaction, run, totalRounds)).kind !== 'checkpoint')

@@ -47,7 +47,7 @@ it('a team that waits too often, and too many that wait, are told to come back',
   await expect(ask('one', 'd')).rejects.toMatchObject({ code: 'TOO_BUSY' });
   served.push(ask('two', 'e'));
   await expect(ask('three', 'f')).rejects.toMatchObject({ code: 'TOO_BUSY' });
-  // Who waits is refused after a minute: that would be an error of a test which runs then.
+  // Calls that still wait are refused after a minute. Nobody would catch that: it would fail the test that runs then.
   for (const name of ['a', 'b', 'e', 'c']) await end(name);
   await Promise.all(served);
 });
