@@ -12,6 +12,8 @@ export { LeakDetector, type Growth, type LeakLimits } from './leaks/leak-detecto
 export type { Kept } from './leaks/leak-trace.js';
 export type { LossPart } from './model/ends.js';
 export { createPredictor, type Predictor, type PredictorField, type Scorer } from './predictor.js';
+export type { Stage, StageCuts } from './stages/cut-model.js';
+export { createStageEngine, describeStages, type StageEngine, type StageGradients, type StageKey } from './stages/stage-engine.js';
 export { planModel } from './topology/plan-model.js';
 export type { Edge, PlannedLayer, PlannedModel } from './topology/planned-model.js';
 export { collectGarbage } from './training/garbage.js';

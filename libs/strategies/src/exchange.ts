@@ -72,6 +72,8 @@ export interface PreparedStep {
 
 export interface Trainer {
   readonly description: ModelDescription;
+  /** Where the model is cut into stages: the names of the layers of each. */
+  readonly stages?: readonly (readonly string[])[];
   readonly layout: Layout;
   /** Rises whenever the parameters change. */
   readonly version: number;

@@ -42,6 +42,7 @@ export { Strategy } from './strategy.js';
 export type {
   HybridOptions,
   LocalUpdateOptions,
+  ModelParallelOptions,
   MultiWorkerOptions,
   OneDeviceOptions,
   ParameterServerOptions,
@@ -50,6 +51,7 @@ export type {
 } from './strategy-options.js';
 export { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 export { LocalUpdateStrategy } from './local-update.js';
+export { ModelParallelStrategy } from './model-parallel.js';
 export { type Communication, MultiWorkerMirroredStrategy } from './multi-worker.js';
 export { type ModelCommunication } from './members/group-link.js';
 export { HybridStrategy, ParameterServerStrategy, type ServerState } from './parameter-server.js';

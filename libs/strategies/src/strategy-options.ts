@@ -19,6 +19,18 @@ export interface ThreadStrategyOptions extends OneDeviceOptions {
   readonly replicas?: number;
 }
 
+export interface ModelParallelOptions extends OneDeviceOptions {
+  /** Parts that a model is cut into, each of which a compute thread has to itself; one per core by default, and at least 2. */
+  readonly stages?: number;
+  /**
+   * Parts of a batch that go through the stages one behind the other; 4 for each stage by default. With the same number the results have the same bits, however
+   * many stages there are, and those of `MirroredStrategy` with as many replicas.
+   */
+  readonly microBatches?: number;
+  /** Names of the layers that end a stage, in the order of the model; as many as make `stages`. By default the stages are balanced by what they compute. */
+  readonly cutAfter?: readonly string[];
+}
+
 export interface MultiWorkerOptions extends ThreadStrategyOptions {
   /** Says who takes part, and which of them this process is; from the environment variable TF_CONFIG by default. */
   readonly cluster?: ClusterResolver;

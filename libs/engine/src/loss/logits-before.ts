@@ -26,11 +26,12 @@ export class LogitsBefore {
   private readonly noted = new Map<number, tf.Tensor>();
   private isNoting = false;
 
+  /** @param outputs of the model; none of a stage that computes no loss */
   constructor(model: tfl.LayersModel, outputs: readonly Pick<BoundOutput, 'loss' | 'fromLogits'>[]) {
     const wanted = new Map<tfl.layers.Layer, string>();
-    model.outputs.forEach(({ sourceLayer }, i) => {
-      const activation = outputs[i]!.fromLogits ? undefined : ACTIVATION_OF[outputs[i]!.loss];
-      if (activation !== undefined) wanted.set(sourceLayer, activation);
+    outputs.forEach(({ fromLogits, loss }, i) => {
+      const activation = fromLogits ? undefined : ACTIVATION_OF[loss];
+      if (activation !== undefined) wanted.set(model.outputs[i]!.sourceLayer, activation);
     });
     for (const [layer, activation] of wanted) this.watch(layer, activation);
   }

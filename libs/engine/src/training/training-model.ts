@@ -65,32 +65,69 @@ export class TrainingModel {
   }
 
   /**
-   * d(Σ losses + penalties)/d(variables), by the variables' names.
-   * @param lossOf the sum of the examples' losses at an output, from its values [count, ...], what they were before their last activation, and their mask
+   * A stage of a model (libs/engine/src/stages). Its first input is the tensor that it receives, if it does.
+   * @param ends without outputs where it passes a tensor on
    */
+  static stage(
+    built: BuiltModel,
+    ends: ModelEnds,
+    format: RowFormat,
+    fusing: Fusing,
+    freeze: readonly string[] | undefined,
+  ): TrainingModel {
+    return new TrainingModel(format, ends, built, fusing, freeze);
+  }
+
+  /** d(Σ losses + penalties)/d(variables), by the variables' names. */
   gradients(
     batch: Batch,
     variables: tf.Variable[],
-    lossOf: (outputs: tf.Tensor, scoring: Scoring, logits: tf.Tensor | undefined, mask: tf.Tensor | undefined) => tf.Scalar,
+    lossOf: LossOf,
     noteInputs?: (inputs: readonly tf.Tensor[]) => void,
   ): tf.NamedTensorMap {
     const inputs = this.inputsOf(batch);
-    noteInputs?.([inputs].flat());
+    noteInputs?.(inputs);
+    return this.watched((loss) => tf.variableGrads(() => loss(inputs, batch, lossOf), variables).grads);
+  }
+
+  /**
+   * The same of a stage, and d/d(the tensor that it receives).
+   * @param passedOf where it passes a tensor on: a scalar whose gradient by that tensor is the one that came back
+   */
+  stageGradients(
+    batch: Batch,
+    variables: tf.Variable[],
+    lossOf: LossOf,
+    { receives, passedOf }: { readonly receives: boolean; readonly passedOf: ((passed: tf.Tensor) => tf.Scalar) | undefined },
+  ): { readonly gradients: tf.NamedTensorMap; readonly received: tf.Tensor | undefined } {
+    const inputs = this.inputsOf(batch);
+    const xs: tf.Tensor[] = [...variables, ...(receives ? inputs.slice(0, 1) : [])];
+    if (xs.length === 0) return { gradients: {}, received: undefined };
+    const { grads } = this.watched((loss) => tf.engine().gradients(() => loss(inputs, batch, lossOf, passedOf), xs, undefined, true));
+    const gradients = Object.fromEntries(variables.flatMap(({ name }, i) => (grads[i] ? [[name, grads[i]] as const] : [])));
+    return { gradients, received: receives ? grads[variables.length] : undefined };
+  }
+
+  /** What the layers say about logits and masks is known while `of` runs. */
+  private watched<T>(of: (loss: LossOfInputs) => T): T {
     return this.logits.during((logitsOf) =>
-      this.masks.during((masksOf) => {
-        const { grads } = tf.variableGrads(() => {
-          const outputs = [this.built.model.apply(inputs, { training: true }) as tf.Tensor | tf.Tensor[]].flat();
+      this.masks.during((masksOf) =>
+        of((inputs, batch, lossOf, passedOf) => {
+          const outputs = [this.built.model.apply(single(inputs), { training: true }) as tf.Tensor | tf.Tensor[]].flat();
           const masks = masksOf();
-          const [first, ...rest] = this.scorings(batch, true).map((scoring, i) =>
-            lossOf(outputs[i]!, scoring, logitsOf(outputs[i]!), masks[i]),
-          );
-          let loss = first!;
-          for (const other of [...rest, ...this.penalties().map((penalty) => tf.mul(penalty, batch.count))]) loss = tf.add(loss, other);
-          return loss;
-        }, variables);
-        return grads;
-      }),
+          const losses = passedOf
+            ? [passedOf(outputs[0]!)]
+            : this.scorings(batch, true).map((scoring, i) => lossOf(outputs[i]!, scoring, logitsOf(outputs[i]!), masks[i]));
+          const penalties = this.penalties().map((penalty) => tf.mul<tf.Scalar>(penalty, batch.count));
+          return [...losses, ...penalties].reduce((sum, other) => tf.add(sum, other));
+        }),
+      ),
     );
+  }
+
+  /** [count, ...] of what a stage passes on, in training. */
+  passed(batch: Pick<Batch, 'inputs' | 'count'>): tf.Tensor {
+    return this.built.model.apply(single(this.inputsOf(batch)), { training: true }) as tf.Tensor;
   }
 
   /** Writes the inputs of a batch to where they lie in a recorded step. */
@@ -101,7 +138,7 @@ export class TrainingModel {
   /** [count, ...] of each output, nothing random, and the masks that they come with. */
   outputs(batch: Pick<Batch, 'inputs' | 'count'>): { outputs: tf.Tensor[]; masks: OutputMasks } {
     return this.masks.during((masksOf) => {
-      const outputs = [this.built.model.apply(this.inputsOf(batch), { training: false }) as tf.Tensor | tf.Tensor[]].flat();
+      const outputs = [this.built.model.apply(single(this.inputsOf(batch)), { training: false }) as tf.Tensor | tf.Tensor[]].flat();
       return { outputs, masks: Object.fromEntries(Object.entries(masksOf()).map(([i, mask]) => [i, mask.clone()])) };
     });
   }
@@ -189,13 +226,23 @@ export class TrainingModel {
     });
   }
 
-  private inputsOf({ inputs, count }: Pick<Batch, 'inputs' | 'count'>): tf.Tensor | tf.Tensor[] {
-    const tensors = this.ends.inputs.map(({ field, length, shape }) =>
-      tf.tensor(inputs[field]!.subarray(0, count * length), [count, ...shape]),
-    );
-    return tensors.length === 1 ? tensors[0]! : tensors;
+  private inputsOf({ inputs, count }: Pick<Batch, 'inputs' | 'count'>): tf.Tensor[] {
+    return this.ends.inputs.map(({ field, length, shape }) => tf.tensor(inputs[field]!.subarray(0, count * length), [count, ...shape]));
   }
 }
+
+/** The sum of the examples' losses at an output, from its values [count, ...], what they were before their last activation, and their mask. */
+type LossOf = (outputs: tf.Tensor, scoring: Scoring, logits: tf.Tensor | undefined, mask: tf.Tensor | undefined) => tf.Scalar;
+
+type LossOfInputs = (
+  inputs: readonly tf.Tensor[],
+  batch: Batch,
+  lossOf: LossOf,
+  passedOf?: ((passed: tf.Tensor) => tf.Scalar) | undefined,
+) => tf.Scalar;
+
+/** As tf.js takes the inputs of a model. */
+const single = (inputs: readonly tf.Tensor[]): tf.Tensor | tf.Tensor[] => (inputs.length === 1 ? inputs[0]! : [...inputs]);
 
 function checkFloats(count: number, what: string, given: Float32Array | undefined, floats: number): void {
   if (!given || given.length < floats)

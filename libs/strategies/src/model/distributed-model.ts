@@ -116,10 +116,15 @@ export class DistributedModel {
     if (steps !== undefined) link.stepped(steps);
   }
 
+  /** Where the strategy cuts models into stages: the names of the layers of each. */
+  stages(): readonly (readonly string[])[] {
+    return this.sessionOf(this.compiledModel()).trainer.stages ?? [];
+  }
+
   private compiledModel(): TfModel {
     const model = trainedModel(this.user);
     if (model?.lossFunctions) return model;
-    throw new ArgumentError(`the model ${this.user.name} is not compiled: the servers keep parameters of compiled models`);
+    throw new ArgumentError(`the model ${this.user.name} is not compiled: call its compile first`);
   }
 
   /** @throws UnsupportedError for what can be refused before there are rows */

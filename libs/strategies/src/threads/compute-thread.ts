@@ -25,11 +25,11 @@ import {
 } from './cells.js';
 import type { FromThread, ThreadInit, ToGroup, ToThread } from './protocol.js';
 import type { ReplicaFunctions } from './replica-functions.js';
-import type { ReplicaSession } from './replica-session.js';
+import type { ModelSession } from './model-session.js';
 
 const { index, threads, cells: memory, port, collect } = workerData as ThreadInit;
 const cells = new Int32Array(memory);
-const models = new Map<number, ReplicaSession>();
+const models = new Map<number, ModelSession>();
 let functions: ReplicaFunctions | undefined;
 const say = (message: FromThread): void => port.postMessage(message);
 const tellGroup = (message: ToGroup): void => collect!.postMessage(message);
@@ -43,12 +43,13 @@ process.on('exit', () => {
 
 /** Loaded when it can be told that they are missing. */
 const load = async () => {
-  const [engine, session, own] = await Promise.all([
+  const [engine, session, stage, own] = await Promise.all([
     import('@paceline/engine'),
     import('./replica-session.js'),
+    import('./stage-session.js'),
     import('./replica-functions.js'),
   ]);
-  return Object.assign({}, engine, session, own);
+  return { ...engine, ...session, ...stage, ...own };
 };
 let loaded: Awaited<ReturnType<typeof load>> | undefined;
 
@@ -64,9 +65,14 @@ function failed(error: unknown, replica?: number): Extract<FromThread, { kind: '
 async function take(message: ToThread): Promise<FromThread> {
   switch (message.kind) {
     case 'describe':
-      return { kind: 'ok', description: await loaded!.describeModel(loaded!.engineSpec(message.spec), message.format) };
+      return { kind: 'ok', ...(await loaded!.describe(message)) };
     case 'open':
-      models.set(message.model, await loaded!.ReplicaSession.open(message, index, threads));
+      models.set(
+        message.model,
+        message.pipeline
+          ? await loaded!.StageSession.open(message, message.pipeline, index, () => Atomics.load(cells, FAILED) !== 0)
+          : await loaded!.ReplicaSession.open(message, index, threads),
+      );
       break;
     case 'buffers':
       models.get(message.model)!.useBuffers(message.buffers, message.set);
@@ -75,10 +81,10 @@ async function take(message: ToThread): Promise<FromThread> {
       models.get(message.model)!.freeze(message.paths);
       break;
     case 'average':
-      models.get(message.model)!.average(message);
+      models.get(message.model)!.average?.(message);
       break;
     case 'fragment':
-      models.get(message.model)!.exchangeFragment(message);
+      models.get(message.model)!.exchangeFragment?.(message);
       break;
     case 'load':
       functions ??= loaded!.ReplicaFunctions.start({ cells, index, threads, tellGroup: collect && tellGroup }, message);
@@ -93,6 +99,8 @@ async function take(message: ToThread): Promise<FromThread> {
   return { kind: 'ok' };
 }
 
+const moved = (): void => void Atomics.add(cells, PROGRESS, 1);
+
 async function messages(): Promise<void> {
   for (let next = receiveMessageOnPort(parentPort!); next; next = receiveMessageOnPort(parentPort!)) {
     const message = next.message as ToThread;
@@ -106,7 +114,7 @@ async function messages(): Promise<void> {
  * @param steps and predictions so far, with this one
  * @returns undefined where a replica has failed
  */
-function compute(kind: number, command: number, steps: number): ReplicaSession | undefined {
+function compute(kind: number, command: number, steps: number): ModelSession | undefined {
   const arrivals = Math.imul(steps, threads);
   const session = models.get(Atomics.load(cells, MODEL))!;
   session.useSet(Atomics.load(cells, setCell(command)));
@@ -114,15 +122,16 @@ function compute(kind: number, command: number, steps: number): ReplicaSession |
   const meets = collect !== undefined && !session.isServed && (kind === PREDICT || !session.isLocal);
   let replica: number | undefined;
   if (Atomics.load(cells, FAILED) === ((command - 1) | 0)) {
+    session.ended?.(kind);
     arrive(cells, ARRIVED, arrivals); // the step before has failed: this one is left out
     return undefined;
   }
   try {
     if (kind === PREDICT || !session.isLocal) session.load();
     for (replica of session.replicas) {
-      if (kind === STEP) session.replica(replica);
-      else session.predict(replica, () => Atomics.add(cells, PROGRESS, 1));
-      Atomics.add(cells, PROGRESS, 1);
+      if (kind === STEP) session.replica(replica, moved);
+      else session.predict(replica, moved);
+      moved();
     }
   } catch (error) {
     const failure = failed(error, replica);
@@ -130,13 +139,14 @@ function compute(kind: number, command: number, steps: number): ReplicaSession |
     if (meets) tellGroup(failure);
     Atomics.store(cells, FAILED, command);
   }
+  session.ended?.(kind);
   arrive(cells, ARRIVED, arrivals);
   waitFor(cells, ARRIVED, arrivals);
   if (meets) meetOthers(kind, session);
   if (Atomics.load(cells, FAILED) !== 0) return undefined;
   if (kind === PREDICT) return session;
   if (session.isServed) {
-    session.sumNodes();
+    session.sumNodes?.();
     return session;
   }
   session.updateChunks();
@@ -164,10 +174,10 @@ function gather(): void {
 let meetings = 0;
 
 /** Has the sums of this process added to those of the others, or gets the rows that they have predicted. */
-function meetOthers(kind: number, session: ReplicaSession): void {
+function meetOthers(kind: number, session: ModelSession): void {
   meetings = (meetings + 1) | 0;
   const [steps, arrivals] = [meetings, Math.imul(meetings, threads)];
-  if (kind === STEP && Atomics.load(cells, FAILED) === 0) session.sumNodes();
+  if (kind === STEP && Atomics.load(cells, FAILED) === 0) session.sumNodes?.();
   arrive(cells, SUMMED, arrivals);
   if (index === 0) {
     waitFor(cells, SUMMED, arrivals);

@@ -20,32 +20,35 @@ export interface Placing {
   readonly isLocal: boolean;
   /** Elements of the longest fragment, where replicas exchange one at a time. */
   readonly fragmentLength?: number;
+  /** Vectors of gradients; one for each replica of this process where left out. */
+  readonly gradients?: number;
+  /** Losses of a step; one for each replica where left out. */
+  readonly losses?: number;
 }
 
 /** All of a model in one arena: parameters, slots, a gradient for each replica of this process, and what other processes send. */
-export function placed(
-  layout: Layout,
-  { share, slots, placement, isLocal, fragmentLength = 0 }: Placing,
-): { arena: Arena; memory: ModelMemory } {
+export function placed(layout: Layout, sizes: Placing): { arena: Arena; memory: ModelMemory } {
+  const { share, slots, placement, isLocal, fragmentLength = 0 } = sizes;
   const { scratch, own } = placement ?? { scratch: 0, own: undefined };
   const slotLength = slotRange(own, layout.trainableLength).length;
   const replicas = share.to - share.from;
+  const { gradients = replicas, losses = share.replicas } = sizes;
   const largest = Math.max(...layout.chunks.map(({ length }) => length));
   const alone = isLocal ? replicas : 0;
   const lengths = [
-    layout.totalLength * (1 + replicas + alone),
+    layout.totalLength * (1 + gradients + alone),
     slotLength * slots.length,
     layout.trainableLength * (slots.length * alone + (isLocal ? 1 : 0)),
     fragmentLength * alone,
     largest,
     scratch,
   ];
-  const lines = (1 + alone) * (2 + slots.length) + replicas + 4;
+  const lines = (1 + alone) * (2 + slots.length) + gradients + 4;
   const bytes = lengths.reduce((sum, length) => sum + length * 4, 0) + LINE_BYTES * lines + SLACK_BYTES;
   if (bytes > MOST_BYTES)
     throw new UnsupportedError(
       'the size of the model',
-      `${layout.totalLength} parameters with ${slots.length} slots and ${replicas} replicas take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a strategy has 1024 MiB: use fewer replicas`,
+      `${layout.totalLength} parameters with ${slots.length} slots and ${gradients} vectors of gradients take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a strategy has 1024 MiB: use fewer ${gradients === replicas ? 'replicas' : 'micro-batches'}`,
     );
   const arena = Arena.create({ initialBytes: bytes, maximumBytes: MOST_BYTES });
   const filled = (length: number, value: number): number => {
@@ -56,12 +59,12 @@ export function placed(
   const memory = {
     arena: arena.memory as SharedMemory,
     parameters: filled(layout.totalLength, 0),
-    gradients: Array.from({ length: replicas }, () => filled(layout.totalLength, 0)),
+    gradients: Array.from({ length: gradients }, () => filled(layout.totalLength, 0)),
     slots: slots.map((value) => filled(slotLength, value)),
     own,
     zeros: filled(largest, 0),
     header: new SharedArrayBuffer(SETS * HEADER * 8),
-    losses: new SharedArrayBuffer(SETS * share.replicas * 8),
+    losses: new SharedArrayBuffer(SETS * losses * 8),
     scratch: scratch > 0 ? filled(scratch, 0) : 0,
     local: isLocal
       ? {

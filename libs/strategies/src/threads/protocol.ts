@@ -1,6 +1,7 @@
 /** What the main thread says to its compute threads beside the cells, and what they answer. Plain data and shared memory. */
 import type { SharedMemory } from '@paceline/kernels';
 import type { Range } from '@paceline/collectives';
+import type { StageCuts } from '@paceline/engine';
 import type { ModelDescription } from '@paceline/spec';
 import type { MessagePort } from 'node:worker_threads';
 import type { PlanSpec, TrainingPlan } from '../exchange.js';
@@ -35,6 +36,8 @@ export interface BatchBuffers {
   readonly targets: readonly SharedArrayBuffer[];
   readonly weights: SharedArrayBuffer;
   readonly outputs: readonly SharedArrayBuffer[];
+  /** Where a model is cut into stages: the tensor of each seam, and its gradient. */
+  readonly seams?: readonly { readonly values: SharedArrayBuffer; readonly gradients: SharedArrayBuffer }[];
 }
 
 /** Numbers of the present step or prediction, float64. */
@@ -69,7 +72,7 @@ export interface ModelMemory {
   readonly zeros: number;
   /** HEADER float64 for each set. */
   readonly header: SharedArrayBuffer;
-  /** Float64, for each set: the sum of the losses of each replica's examples, of all replicas. */
+  /** Float64, for each set: the sum of the losses of each replica's examples, of all replicas; where a model is cut into stages, one for each stage and micro-batch. */
   readonly losses: SharedArrayBuffer;
   /** Where the group thread receives. */
   readonly scratch: number;
@@ -105,6 +108,12 @@ export interface Share {
   readonly nodes: readonly { readonly lo: number; readonly hi: number }[];
 }
 
+/** How a model is cut into stages, one for each thread, and what goes through them. */
+export interface Pipeline extends StageCuts {
+  /** Parts of a batch that go through the stages one behind the other. */
+  readonly microBatches: number;
+}
+
 export interface OpenModel extends TrainingPlan {
   readonly share: Share;
   readonly model: number;
@@ -119,10 +128,12 @@ export interface OpenModel extends TrainingPlan {
   readonly fragments?: number;
   /** Parameter servers update: a step ends with the sums of this process's nodes. */
   readonly isServed?: boolean;
+  /** Where the model is cut into stages. `flow`: counters of what went over each seam (stage-session.ts). */
+  readonly pipeline?: (Pipeline & { readonly flow: SharedArrayBuffer }) | undefined;
 }
 
 export type ToThread =
-  | { readonly kind: 'describe'; readonly spec: PlanSpec; readonly format: TrainingPlan['format'] }
+  | { readonly kind: 'describe'; readonly spec: PlanSpec; readonly format: TrainingPlan['format']; readonly cuts?: StageCuts | undefined }
   | ({ readonly kind: 'open' } & OpenModel)
   | {
       readonly kind: 'buffers';
@@ -172,11 +183,20 @@ export interface MeetingMemory {
   readonly values: SharedArrayBuffer;
 }
 
+export interface DescribedStage {
+  /** Names of its layers. */
+  readonly layers: readonly string[];
+  /** Float32 of an example that it gives to the next one; 0 for the last. */
+  readonly passed: number;
+}
+
 /** Every thread answers a message once; in a step only those that failed say something. */
 export type FromThread =
   | {
       readonly kind: 'ok';
       readonly description?: ModelDescription;
+      /** Where it is cut into stages. */
+      readonly stages?: readonly DescribedStage[] | undefined;
       /** The results of a call, for each replica of the thread. */
       readonly results?: readonly Encoded[];
     }

@@ -30,6 +30,8 @@ import {
 } from './protocol.js';
 import { fragmentsOf, within, type Fragment, type FragmentRange } from './fragments.js';
 import { LocalUpdates, type UpdatedRange } from './local-updates.js';
+import { joined, type Range } from './ranges.js';
+import type { ModelSession } from './model-session.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
 
@@ -48,15 +50,9 @@ export function engineSpec(spec: PlanSpec): Parameters<typeof createEngine>[0]['
   };
 }
 
-/** A range of a chunk that is updated: what is frozen lies between. */
-interface Range {
-  readonly offset: number;
-  readonly length: number;
-}
-
 type Chunk = Layout['chunks'][number];
 
-export class ReplicaSession {
+export class ReplicaSession implements ModelSession {
   private readonly headers: readonly Float64Array[];
   private readonly losses: readonly Float64Array[];
   private readonly buffers: (BatchBuffers | undefined)[] = [];
@@ -319,17 +315,3 @@ const floorTo = (step: number, value: number): number => Math.floor(value / step
 
 const updated = (chunks: readonly { readonly trained: readonly Range[]; readonly isState: boolean }[]): UpdatedRange[] =>
   chunks.flatMap(({ trained, isState }) => trained.map(({ offset, length }) => ({ offset, length, isState })));
-
-/** The parts of a chunk that lie in the given variables, neighbours joined. */
-function joined(chunk: Range, variables: readonly Range[]): Range[] {
-  const ranges: { offset: number; length: number }[] = [];
-  const end = chunk.offset + chunk.length;
-  for (const { offset, length } of variables) {
-    const [from, to] = [Math.max(offset, chunk.offset), Math.min(offset + length, end)];
-    if (from >= to) continue;
-    const last = ranges.at(-1);
-    if (last && last.offset + last.length === from) last.length = to - last.offset;
-    else ranges.push({ offset: from, length: to - from });
-  }
-  return ranges;
-}

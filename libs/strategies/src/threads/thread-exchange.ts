@@ -27,9 +27,12 @@ import {
   TOGETHER,
   VERSION,
   type BatchBuffers,
+  type DescribedStage,
   type FromThread,
+  type Pipeline,
   type Share,
 } from './protocol.js';
+import { flowBytes, lossesOfStages, vectorsOf } from './pipeline.js';
 import { PREDICT, STEP } from './cells.js';
 import { FragmentCourse, fragmentsOf, layersOf, type FragmentRules } from './fragments.js';
 import { PARAMETERS } from './local-updates.js';
@@ -49,6 +52,8 @@ export interface ThreadExchangeOptions {
   readonly group?: GroupThread;
   /** Replicas train alone. */
   readonly local?: LocalTraining;
+  /** Each model is cut into stages, one for each thread; there is one replica. */
+  readonly pipeline?: Pipeline;
 }
 
 /** How replicas train alone; `steps` lie between two averages. With one fragment and no delay a model is averaged as a whole. */
@@ -88,10 +93,10 @@ export class ThreadExchange implements Exchange {
 
   open(plan: TrainingPlan): Trainer {
     const { pool, options } = this;
-    const [answer] = pool.ask({ kind: 'describe', spec: plan.spec, format: plan.format }, 1);
-    const { description } = okOf(answer);
+    const [answer] = pool.ask({ kind: 'describe', spec: plan.spec, format: plan.format, cuts: options.pipeline }, 1);
+    const { description, stages } = okOf(answer);
     if (!description) throw new ThreadError('a compute thread described no model');
-    return new ThreadTrainer(pool, plan, description, options, this.models++);
+    return new ThreadTrainer(pool, plan, { description, stages }, options, this.models++);
   }
 
   async dispose(): Promise<void> {
@@ -103,7 +108,15 @@ export class ThreadExchange implements Exchange {
 const shareOf = ({ group, replicas }: ThreadExchangeOptions): Share =>
   group?.share ?? { replicas, from: 0, to: replicas, nodes: [{ lo: 0, hi: replicas }] };
 
+/** A model, and its stages where it is cut. */
+interface Described {
+  readonly description: ModelDescription;
+  readonly stages: readonly DescribedStage[] | undefined;
+}
+
 class ThreadTrainer implements Trainer {
+  readonly description: ModelDescription;
+  readonly stages: readonly (readonly string[])[];
   readonly layout: Layout;
   version = 0;
   private readonly common: Float32Array;
@@ -122,6 +135,8 @@ class ThreadTrainer implements Trainer {
   private readonly headers: readonly Float64Array[];
   private readonly losses: readonly Float64Array[];
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
+  /** Float32 of an example, of the tensor at each seam between stages. */
+  private readonly seams: readonly number[];
   private readonly group: GroupThread | undefined;
   /** The version that all processes have. */
   private agreed = -1;
@@ -135,12 +150,15 @@ class ThreadTrainer implements Trainer {
   constructor(
     private readonly pool: ThreadPool,
     plan: TrainingPlan,
-    readonly description: ModelDescription,
+    { description, stages = [] }: Described,
     options: ThreadExchangeOptions,
     private readonly model: number,
   ) {
+    this.description = description;
+    this.stages = stages.map(({ layers }) => layers);
+    this.seams = stages.slice(0, -1).map(({ passed }) => passed);
     this.layout = createLayout(description);
-    const { group, local } = options;
+    const { group, local, pipeline } = options;
     this.group = group;
     this.local = local;
     const share = shareOf(options);
@@ -156,12 +174,13 @@ class ThreadTrainer implements Trainer {
       placement,
       isLocal: local !== undefined,
       fragmentLength: Math.max(0, ...cut),
+      ...(pipeline ? { gradients: vectorsOf(pipeline), losses: lossesOfStages(pipeline) } : {}),
     });
     this.common = arena.f32(memory.parameters, this.layout.totalLength);
     this.kept = new Slots(slots, this.layout.trainableLength, memory, arena);
     const sets = Array.from({ length: SETS }, (_, set) => set);
     this.headers = sets.map((set) => headerOf(memory.header, set));
-    this.losses = sets.map((set) => lossesOf(memory.losses, set, share.replicas));
+    this.losses = sets.map((set) => lossesOf(memory.losses, set, pipeline ? lossesOfStages(pipeline) : share.replicas));
     if (!group && !local) this.prepare = (batch) => this.prepared(batch, (this.set = 1 - this.set));
     this.floats = {
       inputs: plan.format.inputs.map(fieldLength),
@@ -171,7 +190,8 @@ class ThreadTrainer implements Trainer {
     const { updaters, loadsEarly } = options;
     if (local && fragments > 0) this.course = this.fragmentCourse(local);
     const opened = { model, description, memory, updaters, loadsEarly, share, outer: local?.outer, fragments };
-    const answers = pool.ask({ kind: 'open', ...plan, ...opened });
+    const flowing = pipeline && Object.assign({}, pipeline, { flow: new SharedArrayBuffer(flowBytes(pipeline.stages)) });
+    const answers = pool.ask({ kind: 'open', ...plan, ...opened, pipeline: flowing });
     try {
       for (const answer of answers) okOf(answer);
       const { totalLength, trainableLength } = this.layout;
@@ -357,7 +377,8 @@ class ThreadTrainer implements Trainer {
       throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
     const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(count * floats * 4);
     const { inputs, targets, outputs } = this.floats;
-    const buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared) };
+    const seams = this.seams.map((floats) => ({ values: shared(floats), gradients: shared(floats) }));
+    const buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared), seams };
     this.ask({ kind: 'buffers', model: this.model, buffers, set });
     this.buffers[set] = { capacity: count, buffers };
     this.group?.useBuffers(this.pool, this.model, buffers);

@@ -1,0 +1,197 @@
+/**
+ * The engine of one stage of a model (cut-model.ts), on the wasm backend: it has the layers and the variables of the stage alone.
+ *
+ * What a stage computes of some rows has the bits that these layers compute in the engine of the whole model (create-engine.ts): the same kernels, the same
+ * random numbers, which depend on the rows' key and the layer, and the gradient of each tensor that goes over a seam as it came back. Only the tensors of the
+ * seams outlive a call. So a stage that passes a tensor on computes its outputs again for its gradients, as GPipe does (Huang et al., arXiv:1811.06965, §2.3).
+ */
+import type { Layout } from '@paceline/learning';
+import type { ModelDescription, RowFormat } from '@paceline/spec';
+import * as tf from '@tensorflow/tfjs-core';
+import { startBackend, type StartedBackend } from '../backends/start-backend.js';
+import { describeModel } from '../describe/describe.js';
+import type { Batch, TrainedPart } from '../engine.js';
+import { differentiableLoss } from '../loss/loss.js';
+import { buildModel } from '../model/build-model.js';
+import { bindEnds } from '../model/ends.js';
+import { planModel } from '../topology/plan-model.js';
+import { Housekeeping } from '../training/garbage.js';
+import { TrainingModel, withMask } from '../training/training-model.js';
+import { VariableStore } from '../training/variable-store.js';
+import { cutModel, type Stage, type StageCuts } from './cut-model.js';
+
+/** Rows that go through the stages together: random numbers are those of this replica in this round. */
+export interface StageKey {
+  readonly round: number;
+  readonly replica: number;
+}
+
+export interface StageGradients {
+  /**
+   * Flat in the order of the layout of the whole model. What belongs to the stage is overwritten: gradients of the sum over the examples in the trainable
+   * section, state' × count in the state section.
+   */
+  readonly out: Float32Array;
+  /** Where a stage passes a tensor on: the gradient of that tensor, which came back. */
+  readonly passed?: Float32Array | undefined;
+  /** Where a stage receives a tensor: the gradient of that tensor is written here. */
+  readonly received?: Float32Array | undefined;
+}
+
+/** A batch of a stage has its inputs: the tensor that it receives first, if it does, then the inputs of the model that it reads itself. */
+export interface StageEngine {
+  readonly stage: Stage;
+  /** Paths of its variables. */
+  readonly variables: readonly string[];
+  /** Takes its variables over from a flat vector in the order of the layout of the whole model. */
+  load(flat: Float32Array): void;
+  /** In training: what the stage gives the next one, [count, ...]. */
+  pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void;
+  /** @returns the loss over the examples, with the penalties on the variables of the stage; the penalties alone where it passes a tensor on */
+  gradients(key: StageKey, batch: Batch, gradients: StageGradients): number;
+  /** As inference computes it: the outputs of the model, or the tensor that is passed on. */
+  predict(batch: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void;
+  /** Over all engines of this thread. */
+  memory(): { readonly tensors: number; readonly bytes: number };
+  dispose(): void;
+}
+
+type StagedPart = TrainedPart;
+
+export interface StageOptions {
+  readonly spec: StagedPart;
+  readonly description: ModelDescription;
+  readonly format: RowFormat;
+  readonly layout: Layout;
+  readonly cuts: StageCuts;
+  /** From 0. */
+  readonly index: number;
+}
+
+/** The model, and its stages. @throws ModelError where it cannot be cut so */
+export async function describeStages(
+  spec: StagedPart,
+  format: RowFormat,
+  cuts: StageCuts,
+): Promise<{ readonly description: ModelDescription; readonly stages: readonly Stage[] }> {
+  const description = await describeModel(spec, format);
+  const { plan, root } = planModel(spec, format);
+  return { description, stages: cutModel(buildModel(plan, root, false), root, cuts) };
+}
+
+/** @throws ModelError */
+export async function createStageEngine(options: StageOptions): Promise<StageEngine> {
+  return new TfjsStageEngine(options, await startBackend('wasm'));
+}
+
+class TfjsStageEngine implements StageEngine {
+  readonly stage: Stage;
+  readonly variables: readonly string[];
+  private readonly seed: number;
+  private readonly model: TrainingModel;
+  private readonly store: VariableStore;
+  private readonly housekeeping = new Housekeeping();
+
+  constructor(
+    { spec, description, format, layout, cuts, index }: StageOptions,
+    private readonly backend: StartedBackend,
+  ) {
+    const { plan, root } = planModel(spec, format);
+    const whole = buildModel(plan, root, false);
+    const stage = cutModel(whole, root, cuts)[index]!;
+    const ends = bindEnds(whole.model, plan, root, spec, format);
+    const shapes = [...(stage.received ? [stage.received] : []), ...stage.inputs.map((input) => ends.inputs[input]!.shape)];
+    const inputs = shapes.map((shape, field) => ({ name: `input ${field}`, shape, field, length: sizeOf(shape) }));
+    const isLast = stage.passed === undefined;
+    const built = buildModel(stage.plan, root, true);
+    this.model = TrainingModel.stage(
+      built,
+      { inputs, outputs: isLast ? ends.outputs : [], metrics: ends.metrics },
+      {
+        inputs: inputs.map(({ name, shape }) => ({ name, shape: [...shape] })),
+        targets: isLast ? format.targets : [],
+        isWeighted: isLast && format.isWeighted,
+      },
+      backend,
+      spec.freeze,
+    );
+    const places = new Map(layout.variables.map((variable) => [variable.path, variable]));
+    const variables = built.weights.map(({ path }) => places.get(path)!);
+    if (variables.some((place) => place === undefined) || description.variables.length !== layout.variables.length)
+      throw new Error('the layout is not the one of this model');
+    this.store = new VariableStore({ ...layout, variables }, built.weights, backend.memory, this.model.freeze);
+    this.stage = stage;
+    this.variables = variables.map(({ path }) => path);
+    this.seed = spec.seed;
+  }
+
+  load(flat: Float32Array): void {
+    this.backend.activate();
+    this.store.load(flat);
+  }
+
+  pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void {
+    const { model, store, backend } = this;
+    backend.activate();
+    model.checkInputs(batch);
+    store.restoreState();
+    this.during(key, () => passed.set(backend.memory.values(model.passed(batch))));
+  }
+
+  gradients(key: StageKey, batch: Batch, { out, passed, received }: StageGradients): number {
+    const { model, store, backend, stage } = this;
+    backend.activate();
+    const pieces = store.checked(out);
+    model.checkBatch(batch);
+    store.restoreState();
+    const sums = model.zeros();
+    this.during(key, () => {
+      const lossOf: Parameters<TrainingModel['stageGradients']>[2] = (outputs, scoring, logits, mask) => {
+        batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
+        return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
+      };
+      const passedOf = passed && ((tensor: tf.Tensor) => scalarWithGradient(tensor, passed));
+      const computed = model.stageGradients(batch, store.trainable, lossOf, { receives: stage.received !== undefined, passedOf });
+      sums[0]! += model.penalties().reduce((sum, penalty) => sum + backend.memory.values(penalty)[0]! * batch.count, 0);
+      store.takeGradients(computed.gradients, pieces, true);
+      if (computed.received) received?.set(backend.memory.values(computed.received));
+      else received?.fill(0); // the loss does not depend on it
+    });
+    store.writeState(pieces, batch.count);
+    this.housekeeping.afterStep();
+    return sums[0]!;
+  }
+
+  predict(batch: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void {
+    const { model, store, backend } = this;
+    backend.activate();
+    model.checkInputs(batch);
+    store.restoreState();
+    tf.tidy(() => model.outputs(batch).outputs.forEach((values, i) => outputs[i]!.set(backend.memory.values(values))));
+  }
+
+  memory(): { tensors: number; bytes: number } {
+    const { numTensors, numBytes } = tf.memory();
+    return { tensors: numTensors, bytes: numBytes };
+  }
+
+  dispose(): void {
+    this.backend.activate();
+    this.model.dispose();
+  }
+
+  private during({ round, replica }: StageKey, of: () => void): void {
+    this.model.randomness.during({ seed: this.seed, round, replica, microBatch: 0 }, () => tf.tidy(of));
+  }
+}
+
+const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+
+/** Its value is 0; what flows back through it is the gradient. */
+function scalarWithGradient(tensor: tf.Tensor, gradient: Float32Array): tf.Scalar {
+  const op = tf.customGrad((x, save) => {
+    (save as tf.GradSaveFunc)([tf.tensor(gradient, (x as tf.Tensor).shape)]);
+    return { value: tf.scalar(0), gradFunc: (_, saved) => saved[0]!.clone() };
+  });
+  return op(tensor) as tf.Scalar;
+}

@@ -1,0 +1,197 @@
+/** A model in stages against the same model in one engine: the same bits. */
+import { MODEL_ZOO, type LayerTopology, type RunSpecInput } from '@paceline/spec';
+import { describe, expect, it } from 'vitest';
+import type { Batch } from '../engine.js';
+import { batchOf, bitsOf, IMAGES, loadedEngine, sequential, specOf } from '../run.fixture.js';
+import type { StageCuts } from './cut-model.js';
+import { createStageEngine, describeStages, type StageEngine } from './stage-engine.js';
+
+const KEY = { round: 3, replica: 1 };
+const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+
+async function staged(input: RunSpecInput, cuts: StageCuts) {
+  const loaded = await loadedEngine(input);
+  const { spec, description, layout, flat } = loaded;
+  const { stages } = await describeStages(spec, IMAGES, cuts);
+  const engines: StageEngine[] = [];
+  for (const index of stages.keys()) engines.push(await createStageEngine({ spec, description, format: IMAGES, layout, cuts, index }));
+  for (const engine of engines) engine.load(flat);
+  return { ...loaded, stages, engines };
+}
+
+/** One step over all stages, in their order and back. */
+function step(engines: readonly StageEngine[], batch: Batch, length: number) {
+  const seams: Float32Array[] = [];
+  const batchAt = (i: number): Batch => ({ ...batch, inputs: i === 0 ? batch.inputs : [seams[i - 1]!] });
+  for (const [i, engine] of engines.slice(0, -1).entries()) {
+    seams.push(new Float32Array(batch.count * sizeOf(engine.stage.passed!)));
+    engine.pass(KEY, batchAt(i), seams[i]!);
+  }
+  const out = new Float32Array(length).fill(7);
+  let [loss, passed]: [number, Float32Array | undefined] = [0, undefined];
+  for (let i = engines.length - 1; i >= 0; i--) {
+    const received = i > 0 ? new Float32Array(seams[i - 1]!.length) : undefined;
+    loss += engines[i]!.gradients(KEY, batchAt(i), { out, passed, received });
+    passed = received;
+  }
+  return { out, loss };
+}
+
+async function expectSameBits(input: RunSpecInput, cuts: StageCuts) {
+  const { engine, engines, stages, layout, description } = await staged(input, cuts);
+  const batch = batchOf(5);
+  const out = new Float32Array(layout.totalLength);
+  const { metricSums } = engine.step({ ...KEY, batches: [batch], out });
+  for (let i = 0; i < 2; i++) {
+    const result = step(engines, batch, layout.totalLength);
+    expect(bitsOf(result.out).equals(bitsOf(out))).toBe(true);
+    expect(result.loss).toBeCloseTo(metricSums[0]!, 10);
+  }
+  expect(engines.flatMap(({ variables }) => variables).toSorted()).toEqual(description.variables.map(({ path }) => path).toSorted());
+
+  const answers = (values: readonly number[]) => new Float32Array(batch.count * sizeOf(values));
+  const expected = answers(description.outputs[0]!.shape);
+  engine.predict!(batch, [expected]);
+  let [rows, given] = [batch.inputs, expected];
+  for (const [i, stage] of engines.entries()) {
+    given = answers(stages[i]!.passed ?? description.outputs[0]!.shape);
+    stage.predict({ inputs: rows, count: batch.count }, [given]);
+    rows = [given];
+  }
+  expect(bitsOf(given).equals(bitsOf(expected))).toBe(true);
+  for (const each of [engine, ...engines]) each.dispose();
+  return stages;
+}
+
+const DEEP = sequential(
+  [
+    'Conv2D',
+    {
+      filters: 4,
+      kernel_size: 3,
+      batch_input_shape: [null, 28, 28, 1],
+      name: 'conv',
+      kernel_regularizer: { class_name: 'L2', config: { l2: 0.01 } },
+    },
+  ],
+  ['BatchNormalization', { name: 'norm' }],
+  ['Activation', { activation: 'relu', name: 'relu' }],
+  ['MaxPooling2D', { pool_size: 2, name: 'pool' }],
+  ['Dropout', { rate: 0.3, name: 'drop' }],
+  ['Flatten', { name: 'flat' }],
+  ['Dense', { units: 12, activation: 'tanh', name: 'hidden', kernel_regularizer: { class_name: 'L1', config: { l1: 0.001 } } }],
+  ['GaussianNoise', { stddev: 0.1, name: 'noise' }],
+  ['Dense', { units: 10, activation: 'softmax', name: 'out' }],
+);
+
+/** A model of layers called on layers. */
+const graph = (
+  ...nodes: readonly (readonly [className: string, config: Record<string, unknown> & { readonly name: string }, ...from: string[]])[]
+): RunSpecInput['model'] => ({
+  topology: {
+    class_name: 'Model',
+    config: {
+      layers: nodes.map(([class_name, config, ...from]): LayerTopology =>
+        Object.assign(
+          { class_name, config, name: config.name },
+          { inbound_nodes: from.length === 0 ? [] : [from.map((name) => [name, 0, 0, {}])] },
+        ),
+      ),
+      input_layers: [['image', 0, 0]],
+      output_layers: [['out', 0, 0]],
+    },
+  },
+});
+const IMAGE = ['InputLayer', { name: 'image', batch_input_shape: [null, 28, 28, 1], dtype: 'float32' }] as const;
+
+describe('a model in stages has the bits of the whole one', () => {
+  const CUT = MODEL_ZOO.filter((name) => !['linear', 'lstm', 'gru', 'transformer'].includes(name));
+  it.each(CUT)('%s, in two stages', async (model) => {
+    await expectSameBits({ model }, { stages: 2 });
+  });
+
+  it.each([2, 3])('with batch normalisation, dropout, noise and penalties, in %i stages', async (stages) => {
+    await expectSameBits({ model: DEEP }, { stages });
+  });
+
+  it('cut where somebody says', async () => {
+    const stages = await expectSameBits({ model: DEEP }, { stages: 3, cutAfter: ['relu', 'noise'] });
+    expect(stages.map(({ layers }) => layers)).toEqual([['conv', 'norm', 'relu'], ['pool', 'drop', 'flat', 'hidden', 'noise'], ['out']]);
+  });
+
+  it('with frozen variables in one stage, and all of them in another', async () => {
+    await expectSameBits({ model: DEEP, freeze: ['hidden/kernel', 'conv/*', 'norm/*'] }, { stages: 3, cutAfter: ['drop', 'hidden'] });
+  });
+
+  it('with branches inside of a stage, and the image read by two of them', async () => {
+    const model = graph(
+      IMAGE,
+      ['Flatten', { name: 'flat' }, 'image'],
+      ['Dense', { name: 'a', units: 6, activation: 'relu' }, 'flat'],
+      ['Dense', { name: 'b', units: 6 }, 'a'],
+      ['Add', { name: 'sum' }, 'a', 'b'],
+      ['Dense', { name: 'c', units: 6 }, 'sum'],
+      ['Concatenate', { name: 'both' }, 'sum', 'c'],
+      ['Dense', { name: 'out', units: 10 }, 'both'],
+    );
+    const stages = await expectSameBits({ model }, { stages: 2, cutAfter: ['sum'] });
+    expect(stages[1]!.layers).toEqual(['c', 'both', 'out']);
+  });
+});
+
+describe('where a model is cut', () => {
+  const layersOf = async (model: RunSpecInput['model'], cuts: StageCuts) =>
+    (await describeStages(specOf({ model }), IMAGES, cuts)).stages.map(({ layers }) => layers.join(' '));
+
+  it('so that no stage has much more to compute than another', async () => {
+    const dense = (name: string, units: number) => ['Dense', { name, units }] as const;
+    const model = sequential(
+      ['Flatten', { name: 'flat', batch_input_shape: [null, 28, 28, 1] }],
+      dense('a', 64),
+      dense('b', 512),
+      dense('c', 100),
+      dense('out', 10),
+    );
+    expect(await layersOf(model, { stages: 2 })).toEqual(['flat a', 'b c out']);
+    expect(await layersOf(model, { stages: 3 })).toEqual(['flat a', 'b', 'c out']);
+  });
+
+  it.each([
+    [
+      'more stages than it has seams',
+      { stages: 5 },
+      /cut into at most 4 stages, and 5 stages are wanted: it can be cut after conv, norm, relu/,
+    ],
+    ['after a layer that it does not have', { stages: 2, cutAfter: ['hiden'] }, /cannot be cut after "hiden": it has no such layer/],
+    ['behind its last weight', { stages: 2, cutAfter: ['out'] }, /cannot be cut after "out": .*no weights to train/],
+    ['twice in the same place', { stages: 3, cutAfter: ['relu', 'relu'] }, /in the order of the model, each once/],
+    [
+      'around layers without weights',
+      { stages: 3, cutAfter: ['relu', 'flat'] },
+      /a stage between "relu" and "flat" would have no weights to train/,
+    ],
+  ] as const)('is refused: %s', async (_, cuts, message) => {
+    await expect(layersOf(DEEP, cuts)).rejects.toThrow(message);
+  });
+
+  it('is refused inside of what a branch goes around, and behind a mask', async () => {
+    const around = graph(
+      IMAGE,
+      ['Flatten', { name: 'flat' }, 'image'],
+      ['Dense', { name: 'a', units: 10 }, 'flat'],
+      ['Dense', { name: 'b', units: 10 }, 'a'],
+      ['Add', { name: 'out' }, 'a', 'b'],
+    );
+    expect(await layersOf(around, { stages: 2 })).toEqual(['flat a', 'b out']);
+    await expect(layersOf(around, { stages: 2, cutAfter: ['b'] })).rejects.toThrow(/other tensors go past it/);
+    const masked = sequential(
+      ['Reshape', { name: 'steps', target_shape: [28, 28], batch_input_shape: [null, 28, 28, 1] }],
+      ['Dense', { name: 'a', units: 6 }],
+      ['Masking', { name: 'mask' }],
+      ['Dense', { name: 'b', units: 6 }],
+      ['LSTM', { name: 'sum', units: 4 }],
+      ['Dense', { name: 'out', units: 10 }],
+    );
+    await expect(layersOf(masked, { stages: 2, cutAfter: ['b'] })).rejects.toThrow(/It can be cut after a, sum$/);
+  });
+});

@@ -1,0 +1,183 @@
+/** Models in stages: the bits of MirroredStrategy with as many replicas as micro-batches, the numbers of tf.js, and what is refused. */
+import * as tf from '@tensorflow/tfjs-core';
+import * as tfl from '@tensorflow/tfjs-layers';
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { ModelParallelStrategy } from './model-parallel.js';
+import { CLASSES, compiled, expectSame, FEATURES, mlp, oneHot, QUIET, rows, values, weightsOf, type Optimizer } from './models.fixture.js';
+import type { Strategy } from './strategy.js';
+import { MirroredStrategy } from './thread-strategies.js';
+
+beforeAll(() => tf.setBackend('cpu'));
+
+const open: Strategy[] = [];
+function kept<S extends Strategy>(strategy: S): S {
+  open.push(strategy);
+  return strategy;
+}
+afterEach(async () => {
+  for (const strategy of open.splice(0)) await strategy.dispose();
+});
+
+const kernel = (seed: number) => tfl.initializers.glorotUniform({ seed });
+const IMAGES = 22;
+const images = (): tf.Tensor4D => tf.tensor4d(values(IMAGES * 64, 7), [IMAGES, 8, 8, 1]);
+
+/** Random numbers, moving averages and penalties, in more than one stage. */
+function cnn(): tfl.Sequential {
+  return tfl.sequential({
+    layers: [
+      tfl.layers.conv2d({ filters: 4, kernelSize: 3, inputShape: [8, 8, 1], kernelInitializer: kernel(1), name: 'conv' }),
+      tfl.layers.batchNormalization({ name: 'norm' }),
+      tfl.layers.activation({ activation: 'relu', name: 'relu' }),
+      tfl.layers.maxPooling2d({ poolSize: 2, name: 'pool' }),
+      tfl.layers.dropout({ rate: 0.25, name: 'drop' }),
+      tfl.layers.flatten({ name: 'flat' }),
+      tfl.layers.dense({
+        units: 8,
+        activation: 'tanh',
+        kernelInitializer: kernel(2),
+        kernelRegularizer: tfl.regularizers.l2({ l2: 0.01 }),
+        name: 'hidden',
+      }),
+      tfl.layers.dropout({ rate: 0.25, name: 'drop2' }),
+      tfl.layers.dense({ units: CLASSES, activation: 'softmax', kernelInitializer: kernel(3), name: 'out' }),
+    ],
+  });
+}
+
+const bits = (model: tfl.LayersModel): string =>
+  JSON.stringify(weightsOf(model).map((weight) => [...new Uint32Array(Float32Array.from(weight).buffer)]));
+
+describe('a model in stages', () => {
+  it.each([
+    [2, 4, 8],
+    [3, 5, 7],
+    [2, 1, 8],
+    [3, 4, 2], // micro-batches without rows
+  ])('in %i stages and %i micro-batches, with batches of %i, has the bits of as many replicas', async (stages, microBatches, batchSize) => {
+    const build = () => compiled(cnn(), () => tf.train.adam(0.01));
+    const mirrored = kept(new MirroredStrategy({ threads: 1, replicas: microBatches, seed: 5 }));
+    const parallel = kept(new ModelParallelStrategy({ stages, microBatches, seed: 5 }));
+    const [expected, staged] = [mirrored.scope(build), parallel.scope(build)];
+    const args = { ...QUIET, epochs: 3, batchSize };
+    const [xs, ys] = [images(), oneHot(IMAGES)];
+    expectSame(await staged.fit(xs, ys, args), await expected.fit(xs, ys, args), 1e-6);
+    expect(bits(staged)).toBe(bits(expected));
+    expect(parallel.stagesOf(staged)).toHaveLength(stages);
+    const [a, b] = [staged, expected].map((model) => (model.predict(xs, { batchSize: 5 }) as tf.Tensor).dataSync());
+    expect(a).toEqual(b);
+    // What the program writes is what the stages go on with; a frozen layer keeps its values.
+    for (const model of [staged, expected]) {
+      model.setWeights(model.getWeights().map((weight) => tf.mul(weight, 0.5)));
+      model.getLayer('hidden').trainable = false;
+      compiled(model, () => tf.train.momentum(0.05, 0.9));
+      await model.fit(xs, ys, args);
+    }
+    expect(bits(staged)).toBe(bits(expected));
+  });
+
+  it.each(['sgd', 'adamax', 'rmsprop', 'adagrad'])(
+    'is trained by %s as tf.js does it, with validation and class weights',
+    async (optimizer) => {
+      const build = () => compiled(mlp(), () => optimizer);
+      const parallel = kept(new ModelParallelStrategy({ stages: 2, microBatches: 3 }));
+      const [plain, staged] = [build(), parallel.scope(build)];
+      const args = { ...QUIET, epochs: 3, batchSize: 16, validationSplit: 0.1, classWeight: { 0: 1, 1: 3, 2: 0.5 } };
+      expectSame(await staged.fit(rows(), oneHot(), args), await plain.fit(rows(), oneHot(), args));
+      await parallel.dispose();
+      expectSame(await staged.fit(rows(), oneHot(), args), await plain.fit(rows(), oneHot(), args));
+    },
+  );
+
+  it('with two inputs, of which the second stage reads one, and two outputs', async () => {
+    const build = () => {
+      const [a, b] = [tfl.input({ shape: [FEATURES], name: 'a' }), tfl.input({ shape: [2], name: 'b' })];
+      const first = tfl.layers
+        .dense({ units: 5, activation: 'tanh', kernelInitializer: kernel(1), name: 'first' })
+        .apply(a) as tfl.SymbolicTensor;
+      const both = tfl.layers.concatenate({ name: 'both' }).apply([first, b]) as tfl.SymbolicTensor;
+      const kind = tfl.layers.dense({ units: CLASSES, activation: 'softmax', name: 'kind', kernelInitializer: kernel(3) });
+      const size = tfl.layers.dense({ units: 1, name: 'size', kernelInitializer: kernel(4) });
+      const model = tfl.model({
+        inputs: [a, b],
+        outputs: [kind.apply(both) as tfl.SymbolicTensor, size.apply(both) as tfl.SymbolicTensor],
+      });
+      return compiled(model, () => tf.train.adam(0.02), {
+        loss: { kind: 'categoricalCrossentropy', size: 'meanSquaredError' },
+        metrics: { kind: 'accuracy', size: 'mae' } as never,
+      });
+    };
+    const parallel = kept(new ModelParallelStrategy({ cutAfter: ['first'] }));
+    const [plain, staged] = [build(), parallel.scope(build)];
+    expect(parallel.stagesOf(staged)).toEqual([['first'], ['both', 'kind', 'size']]);
+    const xs = [rows(), tf.tensor2d(values(50 * 2, 4), [50, 2])];
+    const args = { ...QUIET, epochs: 3, batchSize: 16 };
+    const ys = [oneHot(), tf.tensor2d(values(50, 5), [50, 1])];
+    expectSame(await staged.fit(xs, ys, args), await plain.fit(xs, ys, args));
+    const evaluated = (model: tfl.LayersModel) =>
+      (model.evaluate(xs, ys, { batchSize: 8 }) as tf.Scalar[]).map((value) => value.dataSync()[0]!);
+    evaluated(staged).forEach((value, i) => expect(value).toBeCloseTo(evaluated(plain)[i]!, 4));
+  });
+
+  it('goes on after a step that has failed in one stage, with the weights from before it', async () => {
+    const sparse: Partial<tfl.ModelCompileArgs> = { loss: 'sparseCategoricalCrossentropy' };
+    const parallel = kept(new ModelParallelStrategy({ stages: 2, microBatches: 4 }));
+    const model = parallel.scope(() => compiled(mlp(), () => tf.train.sgd(0.1), sparse));
+    const good = tf.tensor2d(
+      Array.from({ length: 16 }, (_, i) => i % CLASSES),
+      [16, 1],
+    );
+    const bad = tf.tensor2d(
+      Array.from({ length: 16 }, (_, i) => (i === 9 ? CLASSES : 0)),
+      [16, 1],
+    );
+    const train = (ys: tf.Tensor) => model.trainOnBatch(rows(16), ys);
+    await train(good);
+    const before = bits(model);
+    for (let i = 0; i < 2; i++)
+      await expect(train(bad)).rejects.toThrow(/replica 0, step 1: label 3 of example 1 is not one of the 3 classes/);
+    expect(bits(model)).toBe(before);
+    await train(good);
+    expect(bits(model)).not.toBe(before);
+  });
+
+  it('two models of a strategy take turns', async () => {
+    const parallel = kept(new ModelParallelStrategy({ stages: 2 }));
+    const build = (optimizer: Optimizer) => parallel.scope(() => compiled(mlp(), optimizer));
+    const models = [build(() => tf.train.sgd(0.1)), build(() => tf.train.adam(0.1))];
+    const alone = kept(new ModelParallelStrategy({ stages: 2 }));
+    const expected = alone.scope(() => compiled(mlp(), () => tf.train.adam(0.1)));
+    for (let i = 0; i < 3; i++)
+      for (const model of [...models, expected]) await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1, batchSize: 20 });
+    expect(bits(models[1]!)).toBe(bits(expected));
+  });
+});
+
+describe('is refused', () => {
+  it.each([
+    [{ stages: 1 }, /stages must be a whole number from 2 to 256, not 1/],
+    [{ stages: 2.5 }, /stages must be a whole number/],
+    [{ microBatches: 0 }, /microBatches must be a whole number from 1 to 1024, not 0/],
+    [{ cutAfter: 'first' }, /cutAfter must be an array of 1 to 255 names of layers/],
+    [{ cutAfter: [] }, /cutAfter must be an array/],
+    [{ stages: 3, cutAfter: ['a'] }, /3 stages end after 2 layers and the last one, and cutAfter names 1/],
+    [{ threads: 2 }, /ModelParallelStrategy has no option "threads": it takes stages, microBatches, cutAfter, seed, deadlineMs/],
+    [{ seed: -1 }, /seed must be a whole number/],
+  ])('the options %j', (options, message) => {
+    expect(() => new ModelParallelStrategy(options as never)).toThrow(message);
+  });
+
+  it('a model that has too few layers, a layer that is not there, a function, and a run of the service', async () => {
+    const parallel = kept(new ModelParallelStrategy({ stages: 3 }));
+    const model = parallel.scope(() => compiled(mlp(), () => 'sgd'));
+    const refused = /the model can be cut into at most 2 stages, and 3 stages are wanted/;
+    await expect(model.fit(rows(), oneHot(), QUIET)).rejects.toThrow(refused);
+    expect(() => parallel.stagesOf(model)).toThrow(refused);
+    await expect(parallel.run({ module: 'file:///step.mjs', name: 'step' })).rejects.toThrow(/a function is not cut into stages/);
+    expect(() => parallel.toRun()).toThrow(/the service has no such strategy/);
+    const named = kept(new ModelParallelStrategy({ cutAfter: ['hiden'] }));
+    const other = named.scope(() => compiled(mlp(), () => 'sgd'));
+    await expect(other.fit(rows(), oneHot(), QUIET)).rejects.toThrow(/cannot be cut after "hiden": it has no such layer/);
+    expect(() => named.stagesOf(model)).toThrow(/stagesOf takes a model that this strategy distributes/);
+  });
+});

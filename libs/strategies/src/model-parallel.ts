@@ -1,0 +1,71 @@
+/** The strategy that cuts a model into stages, for models of which one thread should not hold everything. */
+import { availableParallelism } from 'node:os';
+import { LIMITS } from '@paceline/spec';
+import type * as tfl from '@tensorflow/tfjs-layers';
+import { ArgumentError, UnsupportedError } from './errors.js';
+import type { ReplicaFunction } from './replicas/replica-function.js';
+import { Strategy } from './strategy.js';
+import type { ModelParallelOptions } from './strategy-options.js';
+import { countsOf, THREADS_MAX } from './thread-strategies.js';
+import type { Pipeline } from './threads/protocol.js';
+import { ThreadExchange } from './threads/thread-exchange.js';
+
+const NAME = 'ModelParallelStrategy';
+const KNOWN = ['stages', 'microBatches', 'cutAfter', 'seed', 'deadlineMs'];
+/** What Huang et al. recommend (GPipe, arXiv:1811.06965, §2.3): stages then wait for each other for about a fifth of a step. */
+const MICRO_BATCHES_PER_STAGE = 4;
+
+/**
+ * Cuts each model into stages of consecutive layers. A compute thread has the variables, the gradients and the update of one stage; the micro-batches of each batch
+ * go through the stages one behind the other (pipeline parallelism: GPipe, arXiv:1811.06965, with the order of PipeDream-Flush, arXiv:2104.04473). There is one replica.
+ */
+export class ModelParallelStrategy extends Strategy {
+  /** @throws ArgumentError for an option that has no meaning */
+  constructor(options: ModelParallelOptions = {}) {
+    const pipeline = pipelineOf(options);
+    const { deadlineMs } = countsOf(options, NAME, KNOWN, { threads: pipeline.stages, replicas: 1 });
+    super(
+      new ThreadExchange({ threads: pipeline.stages, replicas: 1, deadlineMs, updaters: pipeline.stages, loadsEarly: true, pipeline }),
+      options,
+    );
+  }
+
+  /**
+   * The stages of a model of this strategy: the names of their layers, in order.
+   * @throws UnsupportedError for a model that cannot be cut into so many stages
+   */
+  stagesOf(model: tfl.LayersModel): readonly (readonly string[])[] {
+    const distributed = this.distributedModel(model);
+    if (!distributed) throw new ArgumentError(`stagesOf takes a model that this strategy distributes, and has compiled`);
+    return distributed.stages();
+  }
+
+  /** A function is not cut into stages. @throws UnsupportedError */
+  override run(_: ReplicaFunction, __: readonly unknown[] = []): Promise<unknown> {
+    return Promise.reject(
+      new UnsupportedError(
+        `run of ${NAME}`,
+        'a function is not cut into stages: train a model with fit, or call the function in MirroredStrategy',
+      ),
+    );
+  }
+}
+
+function pipelineOf(options: ModelParallelOptions): Pipeline {
+  const { cutAfter } = options;
+  const isNames = (names: unknown): boolean => Array.isArray(names) && names.every((name) => typeof name === 'string');
+  if (cutAfter !== undefined && !(isNames(cutAfter) && cutAfter.length > 0 && cutAfter.length < THREADS_MAX))
+    throw new ArgumentError(`${NAME}: cutAfter must be an array of 1 to ${THREADS_MAX - 1} names of layers`);
+  const whole = (key: 'stages' | 'microBatches', least: number, most: number, otherwise: number): number => {
+    const value: unknown = options[key] ?? otherwise;
+    if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return Number(value);
+    throw new ArgumentError(`${NAME}: ${key} must be a whole number from ${least} to ${most}, not ${String(value)}`);
+  };
+  const cores = Math.min(Math.max(availableParallelism(), 2), THREADS_MAX);
+  const stages = whole('stages', 2, THREADS_MAX, cutAfter ? cutAfter.length + 1 : cores);
+  if (cutAfter && cutAfter.length !== stages - 1)
+    throw new ArgumentError(
+      `${NAME}: ${stages} stages end after ${stages - 1} layers and the last one, and cutAfter names ${cutAfter.length}`,
+    );
+  return { stages, microBatches: whole('microBatches', 1, LIMITS.replicas, stages * MICRO_BATCHES_PER_STAGE), cutAfter };
+}

@@ -1,0 +1,302 @@
+/**
+ * One stage of a model in a compute thread (libs/engine/src/stages). The threads together are a pipeline: each batch is cut into micro-batches, which go through
+ * the stages one behind the other, and whose gradients come back. A thread holds, trains and updates the variables of its stage alone.
+ *
+ * A stage in front of `ahead` others works through its micro-batches in the order that is known as one forward, one backward (Narayanan et al.,
+ * arXiv:1806.03377; as here, with an update after each batch: arXiv:2104.04473 §2.2):
+ *
+ * | phase | what | how often |
+ * |---|---|---|
+ * | fills | passes a micro-batch on | min(ahead, micro-batches) |
+ * | steady | passes the next one on, then takes the gradients of the oldest one that it has not taken | until all are passed on |
+ * | drains | takes the gradients of the others | until all are taken |
+ *
+ * The last stage has nobody ahead: it takes the gradients of a micro-batch when it comes. Each stage adds the gradients of its micro-batches up in the order of the
+ * reduction tree, as if each were the rows of a replica. So the bits are those of MirroredStrategy with as many replicas as micro-batches.
+ *
+ * Stages wait for each other at counters in shared memory, two for each seam, which only rise:
+ *
+ * | counter | written by | meaning |
+ * |---|---|---|
+ * | PASSED | the stage in front | micro-batches whose tensor lies in the seam |
+ * | RETURNED | the stage behind | micro-batches whose gradient lies in the seam |
+ *
+ * In each step or prediction they rise by all of its micro-batches, also when a stage fails or the step is left out: whoever waits goes on then, and looks whether
+ * the step has failed.
+ */
+import { createStageEngine, describeModel, describeStages, type Batch, type StageEngine } from '@paceline/engine';
+import { Arena } from '@paceline/kernels';
+import { createLayout, ReductionTree, replicaRows, type Layout } from '@paceline/learning';
+import { fieldLength } from '@paceline/spec';
+import { STEP, waitFor } from './cells.js';
+import type { ModelSession } from './model-session.js';
+import {
+  COUNT,
+  FIRST_SET,
+  headerOf,
+  lossesOf,
+  RATE,
+  ROWS_AT_ONCE,
+  SETS,
+  STEP_NUMBER,
+  VERSION,
+  type BatchBuffers,
+  type FromThread,
+  type OpenModel,
+  type ToThread,
+} from './protocol.js';
+import { COUNTERS, lossesOfStages, PASSED, RETURNED } from './pipeline.js';
+import { joined, type Range } from './ranges.js';
+import { engineSpec } from './replica-session.js';
+import { updateOf, type Update } from './updates.js';
+
+/** The model, and its stages where it is cut. @throws ModelError */
+export async function describe(
+  message: Extract<ToThread, { kind: 'describe' }>,
+): Promise<Pick<Extract<FromThread, { kind: 'ok' }>, 'description' | 'stages'>> {
+  const { format, cuts } = message;
+  const spec = engineSpec(message.spec);
+  if (!cuts) return { description: await describeModel(spec, format) };
+  const { description, stages } = await describeStages(spec, format, cuts);
+  return { description, stages: stages.map(({ layers, passed }) => ({ layers, passed: passed ? sizeOf(passed) : 0 })) };
+}
+
+const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+
+/** Rows [from, to) of a batch. */
+type Rows = ReturnType<typeof replicaRows>;
+
+export class StageSession implements ModelSession {
+  readonly isLocal = false;
+  readonly isServed = false;
+  readonly isSharded = false;
+  /** The model has one, which all stages compute together. */
+  readonly replicas = [0];
+  private readonly headers: readonly Float64Array[];
+  private readonly losses: readonly Float64Array[];
+  private readonly buffers: (BatchBuffers | undefined)[] = [];
+  private set = FIRST_SET;
+  private readonly parameters: Float32Array;
+  private readonly flow: Int32Array;
+  private readonly update: Update;
+  /** What this stage has in the flat vectors. */
+  private readonly own: readonly Range[];
+  private updates: { readonly range: Range; readonly isState: boolean }[] = [];
+  /** What went over the seams in all steps and predictions before this one. */
+  private before = { passed: 0, returned: 0 };
+  private loaded = -1;
+  private version = -1;
+  /** Where the sum of the present step lies. */
+  private sum = 0;
+
+  private constructor(
+    private readonly open: OpenModel,
+    private readonly pipeline: NonNullable<OpenModel['pipeline']>,
+    private readonly index: number,
+    private readonly layout: Layout,
+    private readonly arena: Arena,
+    private readonly engine: StageEngine,
+    private readonly hasFailed: () => boolean,
+  ) {
+    const { memory, rule } = open;
+    const sets = Array.from({ length: SETS }, (_, set) => set);
+    this.headers = sets.map((set) => headerOf(memory.header, set));
+    this.losses = sets.map((set) => lossesOf(memory.losses, set, lossesOfStages(pipeline)));
+    this.parameters = arena.f32(memory.parameters, layout.totalLength);
+    this.flow = new Int32Array(pipeline.flow);
+    this.update = updateOf(rule, memory.zeros);
+    const paths = new Set(engine.variables);
+    const variables = layout.variables.filter(({ path }) => paths.has(path));
+    this.own = layout.chunks.flatMap((chunk) => joined(chunk, variables));
+    this.freeze([]);
+  }
+
+  /** @param hasFailed whether a stage has failed in the present step or prediction */
+  static async open(
+    open: OpenModel,
+    pipeline: NonNullable<OpenModel['pipeline']>,
+    index: number,
+    hasFailed: () => boolean,
+  ): Promise<StageSession> {
+    const { description, format } = open;
+    const layout = createLayout(description);
+    const engine = await createStageEngine({ spec: engineSpec(open.spec), description, format, layout, cuts: pipeline, index });
+    return new StageSession(open, pipeline, index, layout, Arena.attach(open.memory.arena), engine, hasFailed);
+  }
+
+  useBuffers(buffers: BatchBuffers, set = FIRST_SET): void {
+    this.buffers[set] = buffers;
+  }
+
+  useSet(set: number): void {
+    this.set = set;
+    this.version = this.header[VERSION]!;
+  }
+
+  freeze(paths: readonly string[]): void {
+    const [own, frozen] = [new Set(this.engine.variables), new Set(paths)];
+    const trained = this.layout.variables.filter(({ path, section }) => own.has(path) && (section === 'state' || !frozen.has(path)));
+    this.updates = this.layout.chunks.flatMap((chunk) =>
+      joined(chunk, trained).map((range) => ({ range, isState: chunk.section === 'state' })),
+    );
+  }
+
+  load(): void {
+    if (this.version === this.loaded) return;
+    this.loaded = this.version;
+    this.engine.load(this.parameters);
+  }
+
+  loadEarly(): void {
+    this.loaded = this.version + 1;
+    this.engine.load(this.parameters);
+  }
+
+  replica(_: number, moved: () => void): void {
+    const { microBatches } = this.pipeline;
+    const ahead = Math.min(this.pipeline.stages - 1 - this.index, microBatches);
+    this.losses[this.set]!.fill(0, this.lossAt(0), this.lossAt(microBatches));
+    const { memory } = this.open;
+    const free = [...memory.gradients];
+    const tree = new ReductionTree<number>(microBatches, {
+      add: (into, from) => {
+        for (const { offset, length } of this.own) this.arena.kernels.add(into + offset * 4, from + offset * 4, length);
+      },
+      release: (vector) => free.push(vector),
+    });
+    let taken = 0;
+    const take = (): void => {
+      const vector = free.pop()!;
+      this.gradients(taken, vector);
+      tree.insert({ lo: taken, hi: ++taken }, vector);
+      moved();
+    };
+    for (let microBatch = 0; microBatch < microBatches && !this.hasFailed(); microBatch++) {
+      if (!this.isLast) this.pass(microBatch);
+      if (microBatch >= ahead) take();
+    }
+    while (taken < microBatches && !this.hasFailed()) take();
+    if (!this.hasFailed()) this.sum = tree.takeRoot();
+  }
+
+  predict(_: number, moved: () => void): void {
+    const [count, rowsAtOnce] = [this.header[COUNT]!, this.header[ROWS_AT_ONCE]!];
+    for (let [unit, from] = [0, 0]; from < count && !this.hasFailed(); unit++, from += rowsAtOnce) {
+      const rows = { from, to: Math.min(from + rowsAtOnce, count) };
+      this.await(this.index - 1, PASSED, this.before.passed + unit + 1);
+      if (this.hasFailed()) return;
+      const batch = this.batch(rows);
+      this.engine.predict(batch, this.isLast ? batch.outputs! : [this.seam(this.index, rows, 'values')]);
+      this.tell(this.index, PASSED, this.before.passed + unit + 1);
+      moved();
+    }
+  }
+
+  ended(kind: number): void {
+    const { passed, returned } = this.before;
+    const parts = kind === STEP ? this.pipeline.microBatches : Math.ceil(this.header[COUNT]! / this.header[ROWS_AT_ONCE]!);
+    this.before = { passed: (passed + parts) | 0, returned: kind === STEP ? (returned + parts) | 0 : returned };
+    this.tell(this.index, PASSED, this.before.passed);
+    this.tell(this.index - 1, RETURNED, this.before.returned);
+  }
+
+  updateChunks(): void {
+    const { memory } = this.open;
+    const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
+    const gradScale = 1 / count;
+    for (const { range, isState } of this.updates) {
+      const { offset, length } = range;
+      const [params, grad] = [memory.parameters + offset * 4, this.sum + offset * 4];
+      if (isState) this.arena.kernels.scaleInto(params, grad, length, gradScale);
+      else {
+        const slots = memory.slots.map((pointer) => pointer + offset * 4);
+        this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
+      }
+    }
+  }
+
+  close(): void {
+    this.engine.dispose();
+  }
+
+  private get header(): Float64Array {
+    return this.headers[this.set]!;
+  }
+
+  private get isLast(): boolean {
+    return this.index === this.pipeline.stages - 1;
+  }
+
+  /** Gives the next stage what this one makes of a micro-batch. */
+  private pass(microBatch: number): void {
+    const rows = this.rowsOf(microBatch);
+    this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
+    if (this.hasFailed()) return;
+    if (rows.from < rows.to) this.engine.pass(this.keyOf(microBatch), this.batch(rows), this.seam(this.index, rows, 'values'));
+    this.tell(this.index, PASSED, this.before.passed + microBatch + 1);
+  }
+
+  /** Takes the gradients of a micro-batch, and gives the stage before that of what came from there. */
+  private gradients(microBatch: number, vector: number): void {
+    const rows = this.rowsOf(microBatch);
+    if (this.isLast) this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
+    else this.await(this.index, RETURNED, this.before.returned + microBatch + 1);
+    if (this.hasFailed()) return;
+    if (rows.from === rows.to) for (const { offset, length } of this.own) this.arena.kernels.fill(vector + offset * 4, length, 0);
+    else {
+      const out = this.arena.f32(vector, this.layout.totalLength);
+      const passed = this.isLast ? undefined : this.seam(this.index, rows, 'gradients');
+      const received = this.index > 0 ? this.seam(this.index - 1, rows, 'gradients') : undefined;
+      const loss = this.engine.gradients(this.keyOf(microBatch), this.batch(rows), { out, passed, received });
+      this.losses[this.set]![this.lossAt(microBatch)] = loss;
+      // A loss may be no number while its slope is one: such a step must not look like others.
+      if (!Number.isFinite(loss)) out[this.own[0]!.offset] = Number.NaN;
+    }
+    this.tell(this.index - 1, RETURNED, this.before.returned + microBatch + 1);
+  }
+
+  private lossAt(microBatch: number): number {
+    return (this.isLast ? 0 : this.index + 1) * this.pipeline.microBatches + microBatch;
+  }
+
+  private keyOf(microBatch: number): { round: number; replica: number } {
+    return { round: this.header[STEP_NUMBER]! - 1, replica: microBatch };
+  }
+
+  private rowsOf(microBatch: number): Rows {
+    return replicaRows(this.header[COUNT]!, this.pipeline.microBatches, microBatch);
+  }
+
+  /** What the engine of the stage takes of the rows. */
+  private batch(rows: Rows): Batch {
+    const { inputs, targets, weights, outputs } = this.buffers[this.set]!;
+    const { format, description } = this.open;
+    const own = this.engine.stage.inputs.map((input) => part(inputs[input]!, rows, fieldLength(format.inputs[input]!)));
+    return {
+      count: rows.to - rows.from,
+      inputs: this.index > 0 ? [this.seam(this.index - 1, rows, 'values'), ...own] : own,
+      targets: this.isLast ? targets.map((buffer, i) => part(buffer, rows, fieldLength(format.targets[i]!))) : [],
+      weights: part(weights, rows, 1),
+      outputs: this.isLast ? outputs.map((buffer, i) => part(buffer, rows, fieldLength(description.outputs[i]!))) : [],
+    };
+  }
+
+  private seam(seam: number, rows: Rows, what: 'values' | 'gradients'): Float32Array {
+    const { stage } = this.engine;
+    return part(this.buffers[this.set]!.seams![seam]![what], rows, sizeOf((seam === this.index ? stage.passed : stage.received)!));
+  }
+
+  /** In front of the first stage and behind the last one nobody waits. */
+  private await(seam: number, counter: number, target: number): void {
+    if (seam >= 0) waitFor(this.flow, seam * COUNTERS + counter, target);
+  }
+
+  private tell(seam: number, counter: number, value: number): void {
+    if (seam < 0 || seam === this.pipeline.stages - 1) return;
+    Atomics.store(this.flow, seam * COUNTERS + counter, value);
+    Atomics.notify(this.flow, seam * COUNTERS + counter);
+  }
+}
+
+const part = (buffer: SharedArrayBuffer, { from, to }: Rows, floats: number): Float32Array =>
+  new Float32Array(buffer, from * floats * 4, (to - from) * floats);
