@@ -27,6 +27,7 @@ const { values: flags } = parseArgs({
     repetitions: { type: 'string', default: '5' },
     'warm-up': { type: 'string', default: '5' },
     check: { type: 'boolean', default: false },
+    'micro-batches': { type: 'string' },
     child: { type: 'string' },
   },
 });
@@ -71,12 +72,25 @@ const MODELS = {
     ],
     isLarge: true,
   },
+  deep: {
+    batch: 128,
+    inputShape: [28, 28, 1],
+    layers: ({ layers }, inputShape) => [
+      layers.conv2d({ filters: 24, kernelSize: 3, padding: 'same', activation: 'relu', inputShape }),
+      ...Array.from({ length: 5 }, () => layers.conv2d({ filters: 24, kernelSize: 3, padding: 'same', activation: 'relu' })),
+      layers.maxPooling2d({ poolSize: 4 }),
+      layers.flatten(),
+      layers.dense({ units: 10, activation: 'softmax' }),
+    ],
+    isLarge: true,
+  },
 };
-/** @type {Readonly<Record<string, { name: string, threads: number }>>} */
+/** @type {Readonly<Record<string, { name: string, threads: number, isCut?: boolean }>>} */
 const PATHS = {
   stock: { name: 'tf.js alone', threads: 0 },
   one: { name: 'MirroredStrategy, 1 thread', threads: 1 },
   two: { name: 'MirroredStrategy, 2 threads', threads: 2 },
+  stages: { name: 'ModelParallelStrategy, 2 stages', threads: 2, isCut: true },
 };
 
 /**
@@ -85,14 +99,14 @@ const PATHS = {
  * @param {string} kind
  */
 async function serve(model, kind) {
-  const [tf, tfl, { setThreadsCount }, { MirroredStrategy }] = await Promise.all([
+  const [tf, tfl, { setThreadsCount }, { MirroredStrategy, ModelParallelStrategy }] = await Promise.all([
     import('@tensorflow/tfjs-core'),
     import('@tensorflow/tfjs-layers'),
     import('@tensorflow/tfjs-backend-wasm'),
     import('@paceline/strategies'),
     import('@tensorflow/tfjs-backend-cpu'),
   ]);
-  const { threads } = PATHS[kind] ?? PATHS.stock;
+  const { threads, isCut } = PATHS[kind] ?? PATHS.stock;
   setThreadsCount(1);
   tf.enableProdMode();
   await tf.setBackend(threads === 0 && model === 'cnn' && flags.act === 'fit' ? 'cpu' : 'wasm');
@@ -107,7 +121,12 @@ async function serve(model, kind) {
     net.compile({ optimizer: 'adam', loss: 'categoricalCrossentropy', metrics: ['accuracy'] });
     return net;
   };
-  const net = threads === 0 ? build() : new MirroredStrategy({ threads }).scope(build);
+  const strategy =
+    threads > 0 &&
+    (isCut
+      ? new ModelParallelStrategy({ stages: threads, ...(flags['micro-batches'] ? { microBatches: Number(flags['micro-batches']) } : {}) })
+      : new MirroredStrategy({ threads }));
+  const net = strategy ? strategy.scope(build) : build();
   const epoch = async () => {
     const startMs = performance.now();
     if (flags.act === 'fit') await net.fit(xs, ys, { epochs: 1, batchSize: batch, verbose: 0, shuffle: false });
@@ -125,7 +144,8 @@ async function serve(model, kind) {
  */
 async function start(model, kind) {
   const passed = /** @type {const} */ (['act', 'batches', 'stock-batches', 'warm-up']).flatMap((name) => [`--${name}`, flags[name]]);
-  const child = fork(new URL(import.meta.url), ['--child', `${model} ${kind}`, ...passed]);
+  const cut = flags['micro-batches'] ? ['--micro-batches', flags['micro-batches']] : [];
+  const child = fork(new URL(import.meta.url), ['--child', `${model} ${kind}`, ...passed, ...cut]);
   const gone = new AbortController();
   child.once('exit', () => gone.abort(new Error(`the process of ${kind} ended; what it said is above`)));
   const answer = async () => (await once(child, 'message', { signal: AbortSignal.any([gone.signal, AbortSignal.timeout(600_000)]) }))[0];

@@ -12,8 +12,11 @@ import { ThreadExchange } from './threads/thread-exchange.js';
 
 const NAME = 'ModelParallelStrategy';
 const KNOWN = ['stages', 'microBatches', 'cutAfter', 'seed', 'deadlineMs'];
-/** What Huang et al. recommend (GPipe, arXiv:1811.06965, §2.3): stages then wait for each other for about a fifth of a step. */
-const MICRO_BATCHES_PER_STAGE = 4;
+/**
+ * Stages wait for each other for (stages − 1) / (microBatches + stages − 1) of a step (GPipe, arXiv:1811.06965, section 2.3): a fifth for two stages. With more
+ * micro-batches they wait less, but each micro-batch writes a gradient of all weights, and products of few rows are slower.
+ */
+const MICRO_BATCHES_PER_STAGE = 2;
 
 /**
  * Cuts each model into stages of consecutive layers. A compute thread has the variables, the gradients and the update of one stage; the micro-batches of each batch

@@ -23,7 +23,7 @@ export interface ModelParallelOptions extends OneDeviceOptions {
   /** Parts that a model is cut into, each of which a compute thread has to itself; one per core by default, and at least 2. */
   readonly stages?: number;
   /**
-   * Parts of a batch that go through the stages one behind the other; 4 for each stage by default. With the same number the results have the same bits, however
+   * Parts of a batch that go through the stages one behind the other; 2 for each stage by default. With the same number the results have the same bits, however
    * many stages there are, and those of `MirroredStrategy` with as many replicas.
    */
   readonly microBatches?: number;

@@ -13,8 +13,7 @@
  * | a weight that is trained lies in each stage | a stage without one would have nothing to train |
  *
  * Of the seams those are taken with which the slowest stage has the least to compute. What a stage has to compute is estimated as multiplications: of
- * each layer its weights times the positions of its output, and a few per element of its output. A stage in front of another one computes its outputs
- * twice (stage-engine.ts).
+ * each layer its weights times the positions of its output, and a few per element of its output.
  */
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { ModelError } from '../errors/model-error.js';
@@ -53,8 +52,6 @@ interface Seam {
 
 /** Multiplications per element of an output, for activations, pooling and everything else that has no weights. */
 const PER_ELEMENT = 4;
-/** A stage that gives a tensor computes outputs, outputs again, and two products for its gradients; the last one leaves out the second. */
-const [WITH_OUTPUTS_TWICE, WITH_OUTPUTS_ONCE] = [4, 3];
 
 /**
  * @param built of the whole model; weights need no tensors
@@ -153,8 +150,7 @@ function balanced(built: BuiltModel, order: readonly PlannedLayer[], seams: read
     );
   const until = [0];
   for (const layer of order) until.push(until.at(-1)! + multiplications(built, layer.name));
-  const costOf = (from: Seam | undefined, to: Seam | undefined): number =>
-    (until[to?.at ?? order.length]! - until[from?.at ?? 0]!) * (to ? WITH_OUTPUTS_TWICE : WITH_OUTPUTS_ONCE);
+  const costOf = (from: Seam | undefined, to: Seam | undefined): number => until[to?.at ?? order.length]! - until[from?.at ?? 0]!;
   const extended = ({ largest, cuts }: Cutting, end: Seam | undefined): Cutting => ({
     largest: Math.max(largest, costOf(cuts.at(-1), end)),
     cuts: end ? [...cuts, end] : cuts,

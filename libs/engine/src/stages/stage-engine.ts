@@ -2,8 +2,8 @@
  * The engine of one stage of a model (cut-model.ts), on the wasm backend: it has the layers and the variables of the stage alone.
  *
  * What a stage computes of some rows has the bits that these layers compute in the engine of the whole model (create-engine.ts): the same kernels, the same
- * random numbers, which depend on the rows' key and the layer, and the gradient of each tensor that goes over a seam as it came back. Only the tensors of the
- * seams outlive a call. So a stage that passes a tensor on computes its outputs again for its gradients, as GPipe does (Huang et al., arXiv:1811.06965, §2.3).
+ * random numbers, which depend on the rows' key and the layer, and the gradient of each tensor that goes over a seam as it came back. What a stage needs for the
+ * gradients of rows that it has passed on is kept until these come back (kept-forward.ts).
  */
 import type { Layout } from '@paceline/learning';
 import type { ModelDescription, RowFormat } from '@paceline/spec';
@@ -16,9 +16,10 @@ import { buildModel } from '../model/build-model.js';
 import { bindEnds } from '../model/ends.js';
 import { planModel } from '../topology/plan-model.js';
 import { Housekeeping } from '../training/garbage.js';
-import { TrainingModel, withMask } from '../training/training-model.js';
+import { byName, TrainingModel, withMask } from '../training/training-model.js';
 import { VariableStore } from '../training/variable-store.js';
 import { cutModel, type Stage, type StageCuts } from './cut-model.js';
+import { KeptForward } from './kept-forward.js';
 
 /** Rows that go through the stages together: random numbers are those of this replica in this round. */
 export interface StageKey {
@@ -45,10 +46,12 @@ export interface StageEngine {
   readonly variables: readonly string[];
   /** Takes its variables over from a flat vector in the order of the layout of the whole model. */
   load(flat: Float32Array): void;
-  /** In training: what the stage gives the next one, [count, ...]. */
+  /** In training: what the stage gives the next one, [count, ...]. What their gradients need is kept until `gradients` of the same key, or `forget`. */
   pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void;
   /** @returns the loss over the examples, with the penalties on the variables of the stage; the penalties alone where it passes a tensor on */
   gradients(key: StageKey, batch: Batch, gradients: StageGradients): number;
+  /** Frees what it keeps of rows whose gradients did not come back. */
+  forget(): void;
   /** As inference computes it: the outputs of the model, or the tensor that is passed on. */
   predict(batch: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void;
   /** Over all engines of this thread. */
@@ -84,6 +87,20 @@ export async function createStageEngine(options: StageOptions): Promise<StageEng
   return new TfjsStageEngine(options, await startBackend('wasm'));
 }
 
+interface Kept {
+  /** Undefined where nothing in the stage, and nothing in front of it, is trained. */
+  readonly forward: KeptForward | undefined;
+  /** Variables that are trained, and the tensor that was received. */
+  readonly xs: tf.Tensor[];
+  /** Of layers, after these rows. */
+  readonly state: readonly Float32Array[];
+}
+
+interface Taken {
+  readonly gradients: tf.NamedTensorMap;
+  readonly received: tf.Tensor | undefined;
+}
+
 class TfjsStageEngine implements StageEngine {
   readonly stage: Stage;
   readonly variables: readonly string[];
@@ -91,6 +108,8 @@ class TfjsStageEngine implements StageEngine {
   private readonly model: TrainingModel;
   private readonly store: VariableStore;
   private readonly housekeeping = new Housekeeping();
+  /** Rows that were passed on and did not come back, by their replica. */
+  private readonly kept = new Map<number, Kept>();
 
   constructor(
     { spec, description, format, layout, cuts, index }: StageOptions,
@@ -131,35 +150,66 @@ class TfjsStageEngine implements StageEngine {
   }
 
   pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void {
-    const { model, store, backend } = this;
+    const { model, store, backend, stage } = this;
     backend.activate();
     model.checkInputs(batch);
     store.restoreState();
-    this.during(key, () => passed.set(backend.memory.values(model.passed(batch))));
+    this.during(key, () => {
+      const { inputs, output } = model.passing(batch);
+      const xs: tf.Tensor[] = [...store.trainable, ...(stage.received ? inputs.slice(0, 1) : [])];
+      const forward = xs.length > 0 ? KeptForward.of(output) : undefined;
+      this.kept.set(key.replica, { forward, xs, state: store.stateNow() });
+      passed.set(backend.memory.values(forward?.output ?? output()));
+    });
   }
 
   gradients(key: StageKey, batch: Batch, { out, passed, received }: StageGradients): number {
-    const { model, store, backend, stage } = this;
+    const { model, store, backend } = this;
     backend.activate();
     const pieces = store.checked(out);
-    model.checkBatch(batch);
-    store.restoreState();
-    const sums = model.zeros();
-    this.during(key, () => {
-      const lossOf: Parameters<TrainingModel['stageGradients']>[2] = (outputs, scoring, logits, mask) => {
-        batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
-        return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
-      };
-      const passedOf = passed && ((tensor: tf.Tensor) => scalarWithGradient(tensor, passed));
-      const computed = model.stageGradients(batch, store.trainable, lossOf, { receives: stage.received !== undefined, passedOf });
-      sums[0]! += model.penalties().reduce((sum, penalty) => sum + backend.memory.values(penalty)[0]! * batch.count, 0);
-      store.takeGradients(computed.gradients, pieces, true);
-      if (computed.received) received?.set(backend.memory.values(computed.received));
-      else received?.fill(0); // the loss does not depend on it
-    });
-    store.writeState(pieces, batch.count);
+    let loss = 0;
+    if (passed) {
+      const kept = this.kept.get(key.replica);
+      if (!kept) throw new Error(`rows of replica ${key.replica} come back that were not passed on`);
+      this.kept.delete(key.replica);
+      this.during(key, () => this.take(this.passedGradients(kept, batch.count, passed), pieces, received));
+      store.writeState(pieces, batch.count, kept.state);
+    } else {
+      model.checkBatch(batch);
+      store.restoreState();
+      this.during(key, () => (loss = this.lastGradients(batch, pieces, received)));
+      store.writeState(pieces, batch.count);
+    }
     this.housekeeping.afterStep();
+    return loss + tf.tidy(() => model.penalties().reduce((sum, penalty) => sum + backend.memory.values(penalty)[0]! * batch.count, 0));
+  }
+
+  forget(): void {
+    for (const { forward } of this.kept.values()) forward?.dispose();
+    this.kept.clear();
+  }
+
+  private passedGradients({ forward, xs }: Kept, count: number, passed: Float32Array): Taken {
+    const { trainable } = this.store;
+    const grads = forward?.gradients(xs, (output) => this.model.withPenalties([scalarWithGradient(output, passed)], count)) ?? [];
+    return { gradients: byName(trainable, grads), received: grads[trainable.length] };
+  }
+
+  private lastGradients(batch: Batch, pieces: readonly Float32Array[], received: Float32Array | undefined): number {
+    const { model, backend } = this;
+    const sums = model.zeros();
+    const lossOf: Parameters<TrainingModel['lastStageGradients']>[2] = (outputs, scoring, logits, mask) => {
+      batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
+      return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
+    };
+    this.take(model.lastStageGradients(batch, this.store.trainable, lossOf), pieces, received);
     return sums[0]!;
+  }
+
+  private take({ gradients, received: gradient }: Taken, pieces: readonly Float32Array[], received: Float32Array | undefined): void {
+    this.store.takeGradients(gradients, pieces, true);
+    if (gradient) received?.set(this.backend.memory.values(gradient));
+    else received?.fill(0); // the loss does not depend on it
   }
 
   predict(batch: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void {
@@ -177,6 +227,7 @@ class TfjsStageEngine implements StageEngine {
 
   dispose(): void {
     this.backend.activate();
+    this.forget();
     this.model.dispose();
   }
 

@@ -114,6 +114,33 @@ describe('a model in stages has the bits of the whole one', () => {
     await expectSameBits({ model: DEEP }, { stages });
   });
 
+  it('with rows of several replicas under way, and nothing is left behind, also of those that do not come back', async () => {
+    const { engine, engines, layout } = await staged({ model: DEEP }, { stages: 2, cutAfter: ['drop'] });
+    const [first, last] = engines as [StageEngine, StageEngine];
+    const batches = [3, 5, 2].map((count, i) => batchOf(count, i + 1));
+    const round = (replicas: readonly number[]): void => {
+      const seams = batches.map(({ count }) => new Float32Array(count * sizeOf(first.stage.passed!)));
+      for (const [replica, batch] of batches.entries()) first.pass({ round: 3, replica }, batch, seams[replica]!);
+      for (const replica of replicas) {
+        const [batch, key] = [batches[replica]!, { round: 3, replica }];
+        const [out, back] = [new Float32Array(layout.totalLength), new Float32Array(seams[replica]!.length)];
+        last.gradients(key, { ...batch, inputs: [seams[replica]!] }, { out, received: back });
+        first.gradients(key, batch, { out, passed: back });
+        const whole = new Float32Array(layout.totalLength);
+        engine.step({ ...key, batches: [batch], out: whole });
+        expect(bitsOf(out).equals(bitsOf(whole))).toBe(true);
+      }
+      first.forget();
+    };
+    round([0, 1, 2]);
+    const { tensors, bytes } = first.memory();
+    for (const replicas of [[2, 0, 1], [1], []]) round(replicas);
+    expect(first.memory()).toEqual({ tensors, bytes });
+    const batch = batches[0]!;
+    const passed = new Float32Array(batch.count * sizeOf(first.stage.passed!));
+    expect(() => first.gradients(KEY, batch, { out: new Float32Array(layout.totalLength), passed })).toThrow(/that were not passed on/);
+  });
+
   it('cut where somebody says', async () => {
     const stages = await expectSameBits({ model: DEEP }, { stages: 3, cutAfter: ['relu', 'noise'] });
     expect(stages.map(({ layers }) => layers)).toEqual([['conv', 'norm', 'relu'], ['pool', 'drop', 'flat', 'hidden', 'noise'], ['out']]);

@@ -90,44 +90,42 @@ export class TrainingModel {
     return this.watched((loss) => tf.variableGrads(() => loss(inputs, batch, lossOf), variables).grads);
   }
 
-  /**
-   * The same of a stage, and d/d(the tensor that it receives).
-   * @param passedOf where it passes a tensor on: a scalar whose gradient by that tensor is the one that came back
-   */
-  stageGradients(
+  /** The same of the last stage of a model, and d/d(the tensor that it receives). */
+  lastStageGradients(
     batch: Batch,
-    variables: tf.Variable[],
+    variables: readonly tf.Variable[],
     lossOf: LossOf,
-    { receives, passedOf }: { readonly receives: boolean; readonly passedOf: ((passed: tf.Tensor) => tf.Scalar) | undefined },
   ): { readonly gradients: tf.NamedTensorMap; readonly received: tf.Tensor | undefined } {
     const inputs = this.inputsOf(batch);
-    const xs: tf.Tensor[] = [...variables, ...(receives ? inputs.slice(0, 1) : [])];
-    if (xs.length === 0) return { gradients: {}, received: undefined };
-    const { grads } = this.watched((loss) => tf.engine().gradients(() => loss(inputs, batch, lossOf, passedOf), xs, undefined, true));
-    const gradients = Object.fromEntries(variables.flatMap(({ name }, i) => (grads[i] ? [[name, grads[i]] as const] : [])));
-    return { gradients, received: receives ? grads[variables.length] : undefined };
+    const xs = [...variables, inputs[0]!];
+    const { grads } = this.watched((loss) => tf.engine().gradients(() => loss(inputs, batch, lossOf), xs, undefined, true));
+    return { gradients: byName(variables, grads), received: grads[variables.length] };
+  }
+
+  /** What a stage in front of others gives the next one in training, [count, ...]; `inputs` begin with the tensor that it receives, if it does. */
+  passing(batch: Pick<Batch, 'inputs' | 'count'>): { readonly inputs: readonly tf.Tensor[]; readonly output: () => tf.Tensor } {
+    const inputs = this.inputsOf(batch);
+    return { inputs, output: () => this.built.model.apply(single(inputs), { training: true }) as tf.Tensor };
   }
 
   /** What the layers say about logits and masks is known while `of` runs. */
   private watched<T>(of: (loss: LossOfInputs) => T): T {
     return this.logits.during((logitsOf) =>
       this.masks.during((masksOf) =>
-        of((inputs, batch, lossOf, passedOf) => {
+        of((inputs, batch, lossOf) => {
           const outputs = [this.built.model.apply(single(inputs), { training: true }) as tf.Tensor | tf.Tensor[]].flat();
           const masks = masksOf();
-          const losses = passedOf
-            ? [passedOf(outputs[0]!)]
-            : this.scorings(batch, true).map((scoring, i) => lossOf(outputs[i]!, scoring, logitsOf(outputs[i]!), masks[i]));
-          const penalties = this.penalties().map((penalty) => tf.mul<tf.Scalar>(penalty, batch.count));
-          return [...losses, ...penalties].reduce((sum, other) => tf.add(sum, other));
+          const losses = this.scorings(batch, true).map((scoring, i) => lossOf(outputs[i]!, scoring, logitsOf(outputs[i]!), masks[i]));
+          return this.withPenalties(losses, batch.count);
         }),
       ),
     );
   }
 
-  /** [count, ...] of what a stage passes on, in training. */
-  passed(batch: Pick<Batch, 'inputs' | 'count'>): tf.Tensor {
-    return this.built.model.apply(single(this.inputsOf(batch)), { training: true }) as tf.Tensor;
+  /** The sum of losses over so many examples, and of the penalties. */
+  withPenalties(losses: readonly tf.Scalar[], count: number): tf.Scalar {
+    const penalties = this.penalties().map((penalty) => tf.mul<tf.Scalar>(penalty, count));
+    return [...losses, ...penalties].reduce((sum, other) => tf.add(sum, other));
   }
 
   /** Writes the inputs of a batch to where they lie in a recorded step. */
@@ -234,12 +232,11 @@ export class TrainingModel {
 /** The sum of the examples' losses at an output, from its values [count, ...], what they were before their last activation, and their mask. */
 type LossOf = (outputs: tf.Tensor, scoring: Scoring, logits: tf.Tensor | undefined, mask: tf.Tensor | undefined) => tf.Scalar;
 
-type LossOfInputs = (
-  inputs: readonly tf.Tensor[],
-  batch: Batch,
-  lossOf: LossOf,
-  passedOf?: ((passed: tf.Tensor) => tf.Scalar) | undefined,
-) => tf.Scalar;
+type LossOfInputs = (inputs: readonly tf.Tensor[], batch: Batch, lossOf: LossOf) => tf.Scalar;
+
+/** The gradients of variables, which come first among those that were asked for. */
+export const byName = (variables: readonly tf.Variable[], gradients: readonly (tf.Tensor | undefined)[]): tf.NamedTensorMap =>
+  Object.fromEntries(variables.flatMap(({ name }, i) => (gradients[i] ? [[name, gradients[i]]] : [])));
 
 /** As tf.js takes the inputs of a model. */
 const single = (inputs: readonly tf.Tensor[]): tf.Tensor | tf.Tensor[] => (inputs.length === 1 ? inputs[0]! : [...inputs]);

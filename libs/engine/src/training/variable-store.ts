@@ -89,10 +89,15 @@ export class VariableStore {
     }
   }
 
-  /** state' × count, in float32. */
-  writeState(out: readonly Float32Array[], count: number): void {
-    for (const { place, tensor } of this.placedState()) {
-      const values = this.memory.values(tensor);
+  /** A copy of state'. */
+  stateNow(): Float32Array[] {
+    return this.placedState().map(({ tensor }) => this.memory.values(tensor).slice());
+  }
+
+  /** state' × count, in float32. @param state the present one where left out */
+  writeState(out: readonly Float32Array[], count: number, state?: readonly Float32Array[]): void {
+    for (const [s, { place, tensor }] of this.placedState().entries()) {
+      const values = state?.[s] ?? this.memory.values(tensor);
       for (const { part, from } of partsOf(out, place)) for (let i = 0; i < part.length; i++) part[i] = values[from + i]! * count;
     }
   }

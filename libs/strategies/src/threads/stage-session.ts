@@ -3,7 +3,7 @@
  * the stages one behind the other, and whose gradients come back. A thread holds, trains and updates the variables of its stage alone.
  *
  * A stage in front of `ahead` others works through its micro-batches in the order that is known as one forward, one backward (Narayanan et al.,
- * arXiv:1806.03377; as here, with an update after each batch: arXiv:2104.04473 §2.2):
+ * arXiv:1806.03377; as here, with an update after each batch: arXiv:2104.04473, section 2.2):
  *
  * | phase | what | how often |
  * |---|---|---|
@@ -193,6 +193,7 @@ export class StageSession implements ModelSession {
   }
 
   ended(kind: number): void {
+    this.engine.forget();
     const { passed, returned } = this.before;
     const parts = kind === STEP ? this.pipeline.microBatches : Math.ceil(this.header[COUNT]! / this.header[ROWS_AT_ONCE]!);
     this.before = { passed: (passed + parts) | 0, returned: kind === STEP ? (returned + parts) | 0 : returned };
