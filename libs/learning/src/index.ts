@@ -3,7 +3,7 @@ export { createWeightsDigest } from './digest.js';
 export { LEARNING_ERRORS, LearningError } from './errors.js';
 export { HeldOut } from './held-out.js';
 export { createInitialValues, initialValues, type InitialValues } from './initializers.js';
-export { createLayout, type Layout, type LayoutVariable, shardChunks } from './layout.js';
+export { createLayout, layoutOfPart, type Layout, type LayoutVariable, shardChunks } from './layout.js';
 export { LeafReduction } from './leaf-reduction.js';
 export { createMetricPlan, type MetricPlan, MetricUnfitError } from './metrics/metric-plan.js';
 export { addMetricSums } from './metrics/metric-sums.js';

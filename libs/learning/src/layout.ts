@@ -53,6 +53,15 @@ export interface Layout {
   readonly chunks: readonly Chunk[];
 }
 
+/** Places some of the variables of a model by themselves, such as those of a stage. @throws LearningError LAYOUT_* */
+export function layoutOfPart({ variables }: Pick<ModelDescription, 'variables'>, paths: readonly string[]): Layout {
+  const wanted = new Set(paths);
+  const own = variables.filter(({ path }) => wanted.has(path));
+  const countOf = (section: Section): number =>
+    own.reduce((sum, variable) => sum + (variable.section === section ? variable.shape.reduce((a, b) => a * b, 1) : 0), 0);
+  return createLayout({ variables: own, parameterCount: countOf('trainable'), stateCount: countOf('state') });
+}
+
 /**
  * Places the variables of a model. The description is checked as hostile input: it travels in job payloads.
  * @throws LearningError LAYOUT_*

@@ -70,6 +70,13 @@ export interface PreparedStep {
   start(step: number, rate: number): () => StepResult;
 }
 
+/** A vector, whether it lies in one piece or not. */
+export interface FlatValues {
+  /** A copy of the elements [from, to). */
+  slice(from: number, to: number): Float32Array;
+  set(values: ArrayLike<number>, offset: number): void;
+}
+
 export interface Trainer {
   readonly description: ModelDescription;
   /** Where the model is cut into stages: the names of the layers of each. */
@@ -77,13 +84,13 @@ export interface Trainer {
   readonly layout: Layout;
   /** Rises whenever the parameters change. */
   readonly version: number;
-  /** Parameters and state as they are now, in the order of the layout: a view. */
-  readonly parameters: Float32Array;
+  /** Parameters and state as they are now, in the order of the layout. What is written counts from the next step on. */
+  readonly parameters: FlatValues;
   /**
-   * What the optimizer keeps, by its slots, in the order of the trainable section: views that may be written to until the next step.
+   * What the optimizer keeps, by its slots, in the order of the trainable section; may be written to until the next step.
    * @throws MemberError where processes keep parts of it, and one is gone
    */
-  readonly slots: readonly Float32Array[];
+  readonly slots: readonly FlatValues[];
   /** Says that the parameters were written to. */
   touch(): void;
   /** Variables that keep their values, by path. */

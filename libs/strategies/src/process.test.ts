@@ -39,6 +39,16 @@ it('the example of replicas that train alone', async () => {
   expect(losses.at(-1)!).toBeLessThan(losses[0]! / 5);
 });
 
+it('the example of a model in stages', async () => {
+  const [, source] = /```js\n([^`]*new ModelParallelStrategy[\s\S]*?)```/.exec(page)!;
+  expect(source!.split('\n').length).toBeLessThanOrEqual(31);
+  const { status, output, errors } = await run(source!);
+  expect(status, errors).toBe(0);
+  expect(output).toContain('stages [["wide"],["deep","sum"]]');
+  const losses = /loss ([\d. ]+)/.exec(output)![1]!.trim().split(' ').map(Number);
+  expect(losses.at(-1)!).toBeLessThan(losses[0]! / 5);
+});
+
 it('the example of a step of your own trains, as it is pasted', async () => {
   const [step, train] = [...page.split('## Steps of your own')[1]!.matchAll(/```js\n([\s\S]*?)```/g)].map(([, source]) => source!);
   for (const source of [step, train]) expect(source!.split('\n').length).toBeLessThanOrEqual(31);

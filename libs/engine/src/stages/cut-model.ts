@@ -2,7 +2,7 @@
  * Cuts a model into stages: consecutive groups of layers, so that one tensor alone goes from each stage to the next. Where it is cut follows from
  * the planned model alone, so every thread that holds a stage cuts in the same places.
  *
- * A place between two layers is a seam, where
+ * A place between two layers is a boundary, where
  *
  * | condition | because |
  * |---|---|
@@ -12,7 +12,7 @@
  * | it is not between a convolution and the pooling that the engine computes with it | the bits would be others than those of the whole model |
  * | a weight that is trained lies in each stage | a stage without one would have nothing to train |
  *
- * Of the seams those are taken with which the slowest stage has the least to compute. What a stage has to compute is estimated as multiplications: of
+ * Of the boundaries those are taken with which the slowest stage has the least to compute. What a stage has to compute is estimated as multiplications: of
  * each layer its weights times the positions of its output, and a few per element of its output.
  */
 import type * as tfl from '@tensorflow/tfjs-layers';
@@ -32,6 +32,8 @@ export interface Stage {
   readonly plan: PlannedModel;
   /** Names of its layers, without inputs. */
   readonly layers: readonly string[];
+  /** Paths of its variables, in the order that they have in the whole model. */
+  readonly variables: readonly string[];
   /** Shape of an example of the tensor that comes from the stage before; undefined for the first one. */
   readonly received: readonly number[] | undefined;
   /** The same of what it gives to the next one; undefined for the last one. */
@@ -41,7 +43,7 @@ export interface Stage {
 }
 
 /** A place where the model may be cut. */
-interface Seam {
+interface Boundary {
   /** Layers in front of it. */
   readonly at: number;
   /** Weights in front of it that are trained. */
@@ -55,12 +57,12 @@ const PER_ELEMENT = 4;
 
 /**
  * @param built of the whole model; weights need no tensors
- * @throws ModelError where it has too few seams, or none behind a layer that is named
+ * @throws ModelError where it has too few boundaries, or none behind a layer that is named
  */
 export function cutModel(built: BuiltModel, root: string, { stages, cutAfter }: StageCuts): Stage[] {
   const order = layersInOrder(built);
-  const seams = seamsOf(built, order);
-  const chosen = cutAfter ? named(cutAfter, seams, order, root) : balanced(built, order, seams, stages, root);
+  const boundaries = boundariesOf(built, order);
+  const chosen = cutAfter ? named(cutAfter, boundaries, order, root) : balanced(built, order, boundaries, stages, root);
   const bounds = [undefined, ...chosen, undefined];
   return bounds.slice(1).map((end, i) => stageOf(built, order, bounds[i], end, root));
 }
@@ -75,13 +77,13 @@ function layersInOrder({ plan, model }: BuiltModel): PlannedLayer[] {
   });
 }
 
-function seamsOf({ plan, model, weights }: BuiltModel, order: readonly PlannedLayer[]): Seam[] {
+function boundariesOf({ plan, model, weights }: BuiltModel, order: readonly PlannedLayer[]): Boundary[] {
   const inputs = new Set(plan.layers.filter(({ className }) => className === 'InputLayer').map(({ name }) => name));
   const trainedOf = (layers: readonly PlannedLayer[]): number => {
     const names = new Set(layers.map(({ name }) => name));
     return weights.filter(({ path, trainable }) => trainable && names.has(layerOf(path))).length;
   };
-  return order.flatMap((layer, i): Seam[] => {
+  return order.flatMap((layer, i): Boundary[] => {
     const [front, back] = [order.slice(0, i + 1), order.slice(i + 1)];
     const trained = trainedOf(front);
     if (trained === 0 || trainedOf(back) === 0) return [];
@@ -114,22 +116,22 @@ const isComputedTogether = (first: PlannedLayer, second: PlannedLayer): boolean 
 
 const layerOf = (path: string): string => path.slice(0, path.lastIndexOf('/'));
 
-function named(cutAfter: readonly string[], seams: readonly Seam[], order: readonly PlannedLayer[], root: string): Seam[] {
+function named(cutAfter: readonly string[], boundaries: readonly Boundary[], order: readonly PlannedLayer[], root: string): Boundary[] {
   const chosen = cutAfter.map((name) => {
-    const seam = seams.find(({ tensor }) => tensor[0] === name);
-    if (seam) return seam;
+    const boundary = boundaries.find(({ tensor }) => tensor[0] === name);
+    if (boundary) return boundary;
     const why = order.some((layer) => layer.name === name)
       ? 'other tensors go past it, its output has a mask or belongs to what follows, or one side has no weights to train'
       : 'it has no such layer';
-    throw new ModelError(root, `the model cannot be cut after "${name}": ${why}. It can be cut after ${listed(seams)}`);
+    throw new ModelError(root, `the model cannot be cut after "${name}": ${why}. It can be cut after ${listed(boundaries)}`);
   });
-  for (const [i, seam] of chosen.entries()) {
+  for (const [i, boundary] of chosen.entries()) {
     const before = chosen[i - 1];
-    if (!before || before.trained < seam.trained) continue;
-    const names = `"${before.tensor[0]}" and "${seam.tensor[0]}"`;
+    if (!before || before.trained < boundary.trained) continue;
+    const names = `"${before.tensor[0]}" and "${boundary.tensor[0]}"`;
     throw new ModelError(
       root,
-      before.at < seam.at
+      before.at < boundary.at
         ? `a stage between ${names} would have no weights to train`
         : `cutAfter names layers in the order of the model, each once: ${names} are not`,
     );
@@ -137,30 +139,36 @@ function named(cutAfter: readonly string[], seams: readonly Seam[], order: reado
   return chosen;
 }
 
-const listed = (seams: readonly Seam[]): string =>
-  seams.length === 0 ? 'none of its layers' : seams.map(({ tensor }) => tensor[0]).join(', ');
+const listed = (boundaries: readonly Boundary[]): string =>
+  boundaries.length === 0 ? 'none of its layers' : boundaries.map(({ tensor }) => tensor[0]).join(', ');
 
 /** The cuts with which the stage that has the most to compute has the least. */
-function balanced(built: BuiltModel, order: readonly PlannedLayer[], seams: readonly Seam[], stages: number, root: string): Seam[] {
-  const most = 1 + new Set(seams.map(({ trained }) => trained)).size;
+function balanced(
+  built: BuiltModel,
+  order: readonly PlannedLayer[],
+  boundaries: readonly Boundary[],
+  stages: number,
+  root: string,
+): Boundary[] {
+  const most = 1 + new Set(boundaries.map(({ trained }) => trained)).size;
   if (most < stages)
     throw new ModelError(
       root,
-      `the model can be cut into at most ${counted(most)}, and ${counted(stages)} are wanted: it can be cut after ${listed(seams)}, and each stage needs weights to train`,
+      `the model can be cut into at most ${counted(most)}, and ${counted(stages)} are wanted: it can be cut after ${listed(boundaries)}, and each stage needs weights to train`,
     );
   const until = [0];
   for (const layer of order) until.push(until.at(-1)! + multiplications(built, layer.name));
-  const costOf = (from: Seam | undefined, to: Seam | undefined): number => until[to?.at ?? order.length]! - until[from?.at ?? 0]!;
-  const extended = ({ largest, cuts }: Cutting, end: Seam | undefined): Cutting => ({
+  const costOf = (from: Boundary | undefined, to: Boundary | undefined): number => until[to?.at ?? order.length]! - until[from?.at ?? 0]!;
+  const extended = ({ largest, cuts }: Cutting, end: Boundary | undefined): Cutting => ({
     largest: Math.max(largest, costOf(cuts.at(-1), end)),
     cuts: end ? [...cuts, end] : cuts,
   });
-  /** The best of those that end at each seam. */
+  /** The best of those that end at each boundary. */
   let cuttings: Cutting[] = [{ largest: 0, cuts: [] }];
   for (let cut = 1; cut < stages; cut++)
-    cuttings = seams.flatMap((seam) => {
-      const before = cuttings.filter(({ cuts }) => (cuts.at(-1)?.trained ?? 0) < seam.trained);
-      return before.length === 0 ? [] : [best(before.map((cutting) => extended(cutting, seam)))];
+    cuttings = boundaries.flatMap((boundary) => {
+      const before = cuttings.filter(({ cuts }) => (cuts.at(-1)?.trained ?? 0) < boundary.trained);
+      return before.length === 0 ? [] : [best(before.map((cutting) => extended(cutting, boundary)))];
     });
   return [...best(cuttings.map((cutting) => extended(cutting, undefined))).cuts];
 }
@@ -168,7 +176,7 @@ function balanced(built: BuiltModel, order: readonly PlannedLayer[], seams: read
 interface Cutting {
   /** What its largest stage has to compute. */
   readonly largest: number;
-  readonly cuts: readonly Seam[];
+  readonly cuts: readonly Boundary[];
 }
 
 const best = (cuttings: readonly Cutting[]): Cutting => cuttings.reduce((least, next) => (next.largest < least.largest ? next : least));
@@ -190,11 +198,19 @@ function multiplications({ model, weights }: BuiltModel, name: string): number {
   }, 0);
 }
 
-/** @param start the seam in front of it, and `end` behind it; undefined at the ends of the model */
-function stageOf(built: BuiltModel, order: readonly PlannedLayer[], start: Seam | undefined, end: Seam | undefined, root: string): Stage {
+/** @param start the boundary in front of it, and `end` behind it; undefined at the ends of the model */
+function stageOf(
+  built: BuiltModel,
+  order: readonly PlannedLayer[],
+  start: Boundary | undefined,
+  end: Boundary | undefined,
+  root: string,
+): Stage {
   const { plan } = built;
   const own = order.slice(start?.at ?? 0, end?.at);
-  const stage = { layers: own.map(({ name }) => name), received: start?.shape, passed: end?.shape };
+  const names = new Set(own.map(({ name }) => name));
+  const variables = built.weights.map(({ path }) => path).filter((path) => names.has(layerOf(path)));
+  const stage = { layers: [...names], variables, received: start?.shape, passed: end?.shape };
   if (plan.sequential) {
     const front = start ? [] : plan.layers.filter(({ className }) => className === 'InputLayer');
     const [first, ...rest] = own;
@@ -203,11 +219,11 @@ function stageOf(built: BuiltModel, order: readonly PlannedLayer[], start: Seam 
   }
   const used = new Set(own.flatMap(({ calls }) => calls.flat().map(([name]) => name)));
   const inputs = plan.inputs.flatMap(([name], i) => (used.has(name) ? [i] : []));
-  const seamName = `${start?.tensor[0]}/received`;
-  const received: Edge = [seamName, 0, 0];
+  const boundaryName = `${start?.tensor[0]}/received`;
+  const received: Edge = [boundaryName, 0, 0];
   const isReceived = (edge: Edge): boolean => start !== undefined && edge.join(' ') === start.tensor.join(' ');
   const layers: PlannedLayer[] = [
-    ...(start ? [inputLayer(seamName, start.shape, root)] : []),
+    ...(start ? [inputLayer(boundaryName, start.shape, root)] : []),
     ...plan.layers.filter(({ className, name }) => className === 'InputLayer' && used.has(name)),
     ...own.map((layer) =>
       Object.assign({}, layer, { calls: layer.calls.map((edges) => edges.map((edge) => (isReceived(edge) ? received : edge))) }),

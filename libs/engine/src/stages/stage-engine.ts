@@ -2,7 +2,7 @@
  * The engine of one stage of a model (cut-model.ts), on the wasm backend: it has the layers and the variables of the stage alone.
  *
  * What a stage computes of some rows has the bits that these layers compute in the engine of the whole model (create-engine.ts): the same kernels, the same
- * random numbers, which depend on the rows' key and the layer, and the gradient of each tensor that goes over a seam as it came back. What a stage needs for the
+ * random numbers, which depend on the rows' key and the layer, and the gradient of each tensor that goes over a boundary as it came back. What a stage needs for the
  * gradients of rows that it has passed on is kept until these come back (kept-forward.ts).
  */
 import type { Layout } from '@paceline/learning';
@@ -28,10 +28,7 @@ export interface StageKey {
 }
 
 export interface StageGradients {
-  /**
-   * Flat in the order of the layout of the whole model. What belongs to the stage is overwritten: gradients of the sum over the examples in the trainable
-   * section, state' × count in the state section.
-   */
+  /** Flat in the order of the layout of the stage: gradients of the sum over the examples in the trainable section, state' × count in the state section. */
   readonly out: Float32Array;
   /** Where a stage passes a tensor on: the gradient of that tensor, which came back. */
   readonly passed?: Float32Array | undefined;
@@ -42,9 +39,7 @@ export interface StageGradients {
 /** A batch of a stage has its inputs: the tensor that it receives first, if it does, then the inputs of the model that it reads itself. */
 export interface StageEngine {
   readonly stage: Stage;
-  /** Paths of its variables. */
-  readonly variables: readonly string[];
-  /** Takes its variables over from a flat vector in the order of the layout of the whole model. */
+  /** Takes its variables over from a flat vector in the order of its layout. */
   load(flat: Float32Array): void;
   /** In training: what the stage gives the next one, [count, ...]. What their gradients need is kept until `gradients` of the same key, or `forget`. */
   pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void;
@@ -63,8 +58,8 @@ type StagedPart = TrainedPart;
 
 export interface StageOptions {
   readonly spec: StagedPart;
-  readonly description: ModelDescription;
   readonly format: RowFormat;
+  /** Of the variables of the stage. */
   readonly layout: Layout;
   readonly cuts: StageCuts;
   /** From 0. */
@@ -103,7 +98,6 @@ interface Taken {
 
 class TfjsStageEngine implements StageEngine {
   readonly stage: Stage;
-  readonly variables: readonly string[];
   private readonly seed: number;
   private readonly model: TrainingModel;
   private readonly store: VariableStore;
@@ -112,7 +106,7 @@ class TfjsStageEngine implements StageEngine {
   private readonly kept = new Map<number, Kept>();
 
   constructor(
-    { spec, description, format, layout, cuts, index }: StageOptions,
+    { spec, format, layout, cuts, index }: StageOptions,
     private readonly backend: StartedBackend,
   ) {
     const { plan, root } = planModel(spec, format);
@@ -134,13 +128,9 @@ class TfjsStageEngine implements StageEngine {
       backend,
       spec.freeze,
     );
-    const places = new Map(layout.variables.map((variable) => [variable.path, variable]));
-    const variables = built.weights.map(({ path }) => places.get(path)!);
-    if (variables.some((place) => place === undefined) || description.variables.length !== layout.variables.length)
-      throw new Error('the layout is not the one of this model');
-    this.store = new VariableStore({ ...layout, variables }, built.weights, backend.memory, this.model.freeze);
+    if (built.weights.some(({ path }, i) => layout.variables[i]?.path !== path)) throw new Error('the layout is not the one of this stage');
+    this.store = new VariableStore(layout, built.weights, backend.memory, this.model.freeze);
     this.stage = stage;
-    this.variables = variables.map(({ path }) => path);
     this.seed = spec.seed;
   }
 

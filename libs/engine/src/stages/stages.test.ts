@@ -1,4 +1,5 @@
 /** A model in stages against the same model in one engine: the same bits. */
+import { layoutOfPart, type Layout } from '@paceline/learning';
 import { MODEL_ZOO, type LayerTopology, type RunSpecInput } from '@paceline/spec';
 import { describe, expect, it } from 'vitest';
 import type { Batch } from '../engine.js';
@@ -13,28 +14,45 @@ async function staged(input: RunSpecInput, cuts: StageCuts) {
   const loaded = await loadedEngine(input);
   const { spec, description, layout, flat } = loaded;
   const { stages } = await describeStages(spec, IMAGES, cuts);
-  const engines: StageEngine[] = [];
-  for (const index of stages.keys()) engines.push(await createStageEngine({ spec, description, format: IMAGES, layout, cuts, index }));
-  for (const engine of engines) engine.load(flat);
+  const engines: Staged[] = [];
+  for (const [index, { variables }] of stages.entries()) {
+    const own = layoutOfPart(description, variables);
+    const engine = await createStageEngine({ spec, format: IMAGES, layout: own, cuts, index });
+    const places = own.variables.map(({ path, offset, length }) => ({ own: offset, length, whole: placeOf(layout, path) }));
+    const values = new Float32Array(own.totalLength);
+    for (const place of places) values.set(flat.subarray(place.whole, place.whole + place.length), place.own);
+    engine.load(values);
+    const write = (from: Float32Array, into: Float32Array): void => {
+      for (const place of places) into.set(from.subarray(place.own, place.own + place.length), place.whole);
+    };
+    engines.push(Object.assign(engine, { length: own.totalLength, write }));
+  }
   return { ...loaded, stages, engines };
 }
 
+/** `write`: from a vector of the stage to where its variables lie in the whole model. */
+type Staged = StageEngine & { readonly length: number; readonly write: (from: Float32Array, into: Float32Array) => void };
+
+const placeOf = (layout: Layout, path: string): number => layout.variables.find((variable) => variable.path === path)!.offset;
+
 /** One step over all stages, in their order and back. */
-function step(engines: readonly StageEngine[], batch: Batch, length: number) {
-  const seams: Float32Array[] = [];
-  const batchAt = (i: number): Batch => ({ ...batch, inputs: i === 0 ? batch.inputs : [seams[i - 1]!] });
+function step(engines: readonly Staged[], batch: Batch, length: number) {
+  const boundaries: Float32Array[] = [];
+  const batchAt = (i: number): Batch => ({ ...batch, inputs: i === 0 ? batch.inputs : [boundaries[i - 1]!] });
   for (const [i, engine] of engines.slice(0, -1).entries()) {
-    seams.push(new Float32Array(batch.count * sizeOf(engine.stage.passed!)));
-    engine.pass(KEY, batchAt(i), seams[i]!);
+    boundaries.push(new Float32Array(batch.count * sizeOf(engine.stage.passed!)));
+    engine.pass(KEY, batchAt(i), boundaries[i]!);
   }
-  const out = new Float32Array(length).fill(7);
+  const whole = new Float32Array(length).fill(7);
   let [loss, passed]: [number, Float32Array | undefined] = [0, undefined];
   for (let i = engines.length - 1; i >= 0; i--) {
-    const received = i > 0 ? new Float32Array(seams[i - 1]!.length) : undefined;
+    const received = i > 0 ? new Float32Array(boundaries[i - 1]!.length) : undefined;
+    const out = new Float32Array(engines[i]!.length).fill(7);
     loss += engines[i]!.gradients(KEY, batchAt(i), { out, passed, received });
+    engines[i]!.write(out, whole);
     passed = received;
   }
-  return { out, loss };
+  return { out: whole, loss };
 }
 
 async function expectSameBits(input: RunSpecInput, cuts: StageCuts) {
@@ -47,7 +65,7 @@ async function expectSameBits(input: RunSpecInput, cuts: StageCuts) {
     expect(bitsOf(result.out).equals(bitsOf(out))).toBe(true);
     expect(result.loss).toBeCloseTo(metricSums[0]!, 10);
   }
-  expect(engines.flatMap(({ variables }) => variables).toSorted()).toEqual(description.variables.map(({ path }) => path).toSorted());
+  expect(stages.flatMap(({ variables }) => variables).toSorted()).toEqual(description.variables.map(({ path }) => path).toSorted());
 
   const answers = (values: readonly number[]) => new Float32Array(batch.count * sizeOf(values));
   const expected = answers(description.outputs[0]!.shape);
@@ -116,16 +134,18 @@ describe('a model in stages has the bits of the whole one', () => {
 
   it('with rows of several replicas under way, and nothing is left behind, also of those that do not come back', async () => {
     const { engine, engines, layout } = await staged({ model: DEEP }, { stages: 2, cutAfter: ['drop'] });
-    const [first, last] = engines as [StageEngine, StageEngine];
+    const [first, last] = engines as [Staged, Staged];
     const batches = [3, 5, 2].map((count, i) => batchOf(count, i + 1));
     const round = (replicas: readonly number[]): void => {
-      const seams = batches.map(({ count }) => new Float32Array(count * sizeOf(first.stage.passed!)));
-      for (const [replica, batch] of batches.entries()) first.pass({ round: 3, replica }, batch, seams[replica]!);
+      const boundaries = batches.map(({ count }) => new Float32Array(count * sizeOf(first.stage.passed!)));
+      for (const [replica, batch] of batches.entries()) first.pass({ round: 3, replica }, batch, boundaries[replica]!);
       for (const replica of replicas) {
         const [batch, key] = [batches[replica]!, { round: 3, replica }];
-        const [out, back] = [new Float32Array(layout.totalLength), new Float32Array(seams[replica]!.length)];
-        last.gradients(key, { ...batch, inputs: [seams[replica]!] }, { out, received: back });
-        first.gradients(key, batch, { out, passed: back });
+        const [out, received] = [new Float32Array(layout.totalLength), new Float32Array(boundaries[replica]!.length)];
+        const outs = [first, last].map(({ length }) => new Float32Array(length));
+        last.gradients(key, { ...batch, inputs: [boundaries[replica]!] }, { out: outs[1]!, received });
+        first.gradients(key, batch, { out: outs[0]!, passed: received });
+        for (const [i, stage] of [first, last].entries()) stage.write(outs[i]!, out);
         const whole = new Float32Array(layout.totalLength);
         engine.step({ ...key, batches: [batch], out: whole });
         expect(bitsOf(out).equals(bitsOf(whole))).toBe(true);
@@ -138,7 +158,7 @@ describe('a model in stages has the bits of the whole one', () => {
     expect(first.memory()).toEqual({ tensors, bytes });
     const batch = batches[0]!;
     const passed = new Float32Array(batch.count * sizeOf(first.stage.passed!));
-    expect(() => first.gradients(KEY, batch, { out: new Float32Array(layout.totalLength), passed })).toThrow(/that were not passed on/);
+    expect(() => first.gradients(KEY, batch, { out: new Float32Array(first.length), passed })).toThrow(/that were not passed on/);
   });
 
   it('cut where somebody says', async () => {
@@ -185,7 +205,7 @@ describe('where a model is cut', () => {
 
   it.each([
     [
-      'more stages than it has seams',
+      'more stages than it has boundaries',
       { stages: 5 },
       /cut into at most 4 stages, and 5 stages are wanted: it can be cut after conv, norm, relu/,
     ],

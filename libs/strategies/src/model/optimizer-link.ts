@@ -6,7 +6,7 @@
 import * as tfc from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { StrategyError, UnsupportedError } from '../errors.js';
-import type { Trainer } from '../exchange.js';
+import type { FlatValues, Trainer } from '../exchange.js';
 import type { UpdateRule } from '../update-rule.js';
 import { countedFields, slotFields, type SlotField, type TfOptimizer, type TfSlot } from './optimizer-fields.js';
 import { valuesOf } from './tensors.js';
@@ -166,7 +166,7 @@ export class OptimizerLink {
       assign(this.held.get(field) as tfc.Variable, [Math.fround(valueAfter(steps))], []);
   }
 
-  private written(slot: TfSlot | undefined, { name, shape, offset, length }: TrainedWeight, all: Float32Array, suffix: string): TfSlot {
+  private written(slot: TfSlot | undefined, { name, shape, offset, length }: TrainedWeight, all: FlatValues, suffix: string): TfSlot {
     const values = all.slice(offset, offset + length);
     if (slot && !slot.variable.isDisposed) {
       assign(slot.variable, values, shape);

@@ -20,19 +20,26 @@ export interface Placing {
   readonly isLocal: boolean;
   /** Elements of the longest fragment, where replicas exchange one at a time. */
   readonly fragmentLength?: number;
-  /** Vectors of gradients; one for each replica of this process where left out. */
-  readonly gradients?: number;
-  /** Losses of a step; one for each replica where left out. */
-  readonly losses?: number;
+  /** What is placed is a stage of a model. */
+  readonly stage?: StageSizes;
+}
+
+export interface StageSizes {
+  /** Vectors of gradients. */
+  readonly gradients: number;
+  /** Losses of a step, of all stages. */
+  readonly losses: number;
+  /** The memory of the first stage, whose numbers and losses all stages have in common. */
+  readonly first: ModelMemory | undefined;
 }
 
 /** All of a model in one arena: parameters, slots, a gradient for each replica of this process, and what other processes send. */
 export function placed(layout: Layout, sizes: Placing): { arena: Arena; memory: ModelMemory } {
-  const { share, slots, placement, isLocal, fragmentLength = 0 } = sizes;
+  const { share, slots, placement, isLocal, fragmentLength = 0, stage } = sizes;
   const { scratch, own } = placement ?? { scratch: 0, own: undefined };
   const slotLength = slotRange(own, layout.trainableLength).length;
   const replicas = share.to - share.from;
-  const { gradients = replicas, losses = share.replicas } = sizes;
+  const { gradients, losses, first } = stage ?? { gradients: replicas, losses: share.replicas, first: undefined };
   const largest = Math.max(...layout.chunks.map(({ length }) => length));
   const alone = isLocal ? replicas : 0;
   const lengths = [
@@ -48,7 +55,7 @@ export function placed(layout: Layout, sizes: Placing): { arena: Arena; memory: 
   if (bytes > MOST_BYTES)
     throw new UnsupportedError(
       'the size of the model',
-      `${layout.totalLength} parameters with ${slots.length} slots and ${gradients} vectors of gradients take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a strategy has 1024 MiB: use fewer ${gradients === replicas ? 'replicas' : 'micro-batches'}`,
+      `${layout.totalLength} parameters${stage ? ' of a stage' : ''} with ${slots.length} slots and ${stage ? `${gradients} vectors of gradients` : `${replicas} replicas`} take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a ${stage ? 'stage' : 'strategy'} has 1024 MiB: use ${stage ? 'more stages, or fewer micro-batches' : 'fewer replicas'}`,
     );
   const arena = Arena.create({ initialBytes: bytes, maximumBytes: MOST_BYTES });
   const filled = (length: number, value: number): number => {
@@ -63,8 +70,8 @@ export function placed(layout: Layout, sizes: Placing): { arena: Arena; memory: 
     slots: slots.map((value) => filled(slotLength, value)),
     own,
     zeros: filled(largest, 0),
-    header: new SharedArrayBuffer(SETS * HEADER * 8),
-    losses: new SharedArrayBuffer(SETS * losses * 8),
+    header: first?.header ?? new SharedArrayBuffer(SETS * HEADER * 8),
+    losses: first?.losses ?? new SharedArrayBuffer(SETS * losses * 8),
     scratch: scratch > 0 ? filled(scratch, 0) : 0,
     local: isLocal
       ? {

@@ -1,7 +1,7 @@
 /** How much the threads of a model in stages share (stage-session.ts). */
 import type { Pipeline } from './protocol.js';
 
-/** The counters of a seam. */
+/** The counters of a boundary. */
 export const [PASSED, RETURNED, COUNTERS] = [0, 1, 2];
 
 /** Bytes of the counters. */

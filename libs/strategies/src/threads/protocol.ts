@@ -36,8 +36,8 @@ export interface BatchBuffers {
   readonly targets: readonly SharedArrayBuffer[];
   readonly weights: SharedArrayBuffer;
   readonly outputs: readonly SharedArrayBuffer[];
-  /** Where a model is cut into stages: the tensor of each seam, and its gradient. */
-  readonly seams?: readonly { readonly values: SharedArrayBuffer; readonly gradients: SharedArrayBuffer }[];
+  /** Where a model is cut into stages: the tensor of each boundary, and its gradient. */
+  readonly boundaries?: readonly { readonly values: SharedArrayBuffer; readonly gradients: SharedArrayBuffer }[];
 }
 
 /** Numbers of the present step or prediction, float64. */
@@ -114,6 +114,15 @@ export interface Pipeline extends StageCuts {
   readonly microBatches: number;
 }
 
+export interface OpenPipeline extends Pipeline {
+  /** Of each stage: where its variables, slots and gradients lie, in the order of its layout. */
+  readonly memories: readonly ModelMemory[];
+  /** For each stage the paths of its variables. */
+  readonly variables: readonly (readonly string[])[];
+  /** Counters of what went over each boundary (stage-session.ts). */
+  readonly flow: SharedArrayBuffer;
+}
+
 export interface OpenModel extends TrainingPlan {
   readonly share: Share;
   readonly model: number;
@@ -128,8 +137,8 @@ export interface OpenModel extends TrainingPlan {
   readonly fragments?: number;
   /** Parameter servers update: a step ends with the sums of this process's nodes. */
   readonly isServed?: boolean;
-  /** Where the model is cut into stages. `flow`: counters of what went over each seam (stage-session.ts). */
-  readonly pipeline?: (Pipeline & { readonly flow: SharedArrayBuffer }) | undefined;
+  /** Where the model is cut into stages; `memory` is not read then. */
+  readonly pipeline?: OpenPipeline | undefined;
 }
 
 export type ToThread =
@@ -186,6 +195,8 @@ export interface MeetingMemory {
 export interface DescribedStage {
   /** Names of its layers. */
   readonly layers: readonly string[];
+  /** Paths of its variables. */
+  readonly variables: readonly string[];
   /** Float32 of an example that it gives to the next one; 0 for the last. */
   readonly passed: number;
 }

@@ -14,19 +14,19 @@
  * The last stage has nobody ahead: it takes the gradients of a micro-batch when it comes. Each stage adds the gradients of its micro-batches up in the order of the
  * reduction tree, as if each were the rows of a replica. So the bits are those of MirroredStrategy with as many replicas as micro-batches.
  *
- * Stages wait for each other at counters in shared memory, two for each seam, which only rise:
+ * Stages wait for each other at counters in shared memory, two for each boundary, which only rise:
  *
  * | counter | written by | meaning |
  * |---|---|---|
- * | PASSED | the stage in front | micro-batches whose tensor lies in the seam |
- * | RETURNED | the stage behind | micro-batches whose gradient lies in the seam |
+ * | PASSED | the stage in front | micro-batches whose tensor lies in the boundary |
+ * | RETURNED | the stage behind | micro-batches whose gradient lies in the boundary |
  *
  * In each step or prediction they rise by all of its micro-batches, also when a stage fails or the step is left out: whoever waits goes on then, and looks whether
  * the step has failed.
  */
 import { createStageEngine, describeModel, describeStages, type Batch, type StageEngine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
-import { createLayout, ReductionTree, replicaRows, type Layout } from '@paceline/learning';
+import { layoutOfPart, ReductionTree, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength } from '@paceline/spec';
 import { STEP, waitFor } from './cells.js';
 import type { ModelSession } from './model-session.js';
@@ -42,7 +42,9 @@ import {
   VERSION,
   type BatchBuffers,
   type FromThread,
+  type ModelMemory,
   type OpenModel,
+  type OpenPipeline,
   type ToThread,
 } from './protocol.js';
 import { COUNTERS, lossesOfStages, PASSED, RETURNED } from './pipeline.js';
@@ -58,7 +60,10 @@ export async function describe(
   const spec = engineSpec(message.spec);
   if (!cuts) return { description: await describeModel(spec, format) };
   const { description, stages } = await describeStages(spec, format, cuts);
-  return { description, stages: stages.map(({ layers, passed }) => ({ layers, passed: passed ? sizeOf(passed) : 0 })) };
+  return {
+    description,
+    stages: stages.map(({ layers, variables, passed }) => ({ layers, variables, passed: passed ? sizeOf(passed) : 0 })),
+  };
 }
 
 const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
@@ -76,52 +81,44 @@ export class StageSession implements ModelSession {
   private readonly losses: readonly Float64Array[];
   private readonly buffers: (BatchBuffers | undefined)[] = [];
   private set = FIRST_SET;
+  private readonly memory: ModelMemory;
+  private readonly arena: Arena;
   private readonly parameters: Float32Array;
   private readonly flow: Int32Array;
   private readonly update: Update;
-  /** What this stage has in the flat vectors. */
-  private readonly own: readonly Range[];
   private updates: { readonly range: Range; readonly isState: boolean }[] = [];
-  /** What went over the seams in all steps and predictions before this one. */
+  /** What went over the boundaries in all steps and predictions before this one. */
   private before = { passed: 0, returned: 0 };
   private loaded = -1;
   private version = -1;
   /** Where the sum of the present step lies. */
   private sum = 0;
 
+  /** @param layout of the variables of the stage */
   private constructor(
     private readonly open: OpenModel,
-    private readonly pipeline: NonNullable<OpenModel['pipeline']>,
+    private readonly pipeline: OpenPipeline,
     private readonly index: number,
     private readonly layout: Layout,
-    private readonly arena: Arena,
     private readonly engine: StageEngine,
     private readonly hasFailed: () => boolean,
   ) {
-    const { memory, rule } = open;
+    this.memory = pipeline.memories[index]!;
+    this.arena = Arena.attach(this.memory.arena);
     const sets = Array.from({ length: SETS }, (_, set) => set);
-    this.headers = sets.map((set) => headerOf(memory.header, set));
-    this.losses = sets.map((set) => lossesOf(memory.losses, set, lossesOfStages(pipeline)));
-    this.parameters = arena.f32(memory.parameters, layout.totalLength);
+    this.headers = sets.map((set) => headerOf(this.memory.header, set));
+    this.losses = sets.map((set) => lossesOf(this.memory.losses, set, lossesOfStages(pipeline)));
+    this.parameters = this.arena.f32(this.memory.parameters, layout.totalLength);
     this.flow = new Int32Array(pipeline.flow);
-    this.update = updateOf(rule, memory.zeros);
-    const paths = new Set(engine.variables);
-    const variables = layout.variables.filter(({ path }) => paths.has(path));
-    this.own = layout.chunks.flatMap((chunk) => joined(chunk, variables));
+    this.update = updateOf(open.rule, this.memory.zeros);
     this.freeze([]);
   }
 
   /** @param hasFailed whether a stage has failed in the present step or prediction */
-  static async open(
-    open: OpenModel,
-    pipeline: NonNullable<OpenModel['pipeline']>,
-    index: number,
-    hasFailed: () => boolean,
-  ): Promise<StageSession> {
-    const { description, format } = open;
-    const layout = createLayout(description);
-    const engine = await createStageEngine({ spec: engineSpec(open.spec), description, format, layout, cuts: pipeline, index });
-    return new StageSession(open, pipeline, index, layout, Arena.attach(open.memory.arena), engine, hasFailed);
+  static async open(open: OpenModel, pipeline: OpenPipeline, index: number, hasFailed: () => boolean): Promise<StageSession> {
+    const layout = layoutOfPart(open.description, pipeline.variables[index]!);
+    const engine = await createStageEngine({ spec: engineSpec(open.spec), format: open.format, layout, cuts: pipeline, index });
+    return new StageSession(open, pipeline, index, layout, engine, hasFailed);
   }
 
   useBuffers(buffers: BatchBuffers, set = FIRST_SET): void {
@@ -134,8 +131,8 @@ export class StageSession implements ModelSession {
   }
 
   freeze(paths: readonly string[]): void {
-    const [own, frozen] = [new Set(this.engine.variables), new Set(paths)];
-    const trained = this.layout.variables.filter(({ path, section }) => own.has(path) && (section === 'state' || !frozen.has(path)));
+    const frozen = new Set(paths);
+    const trained = this.layout.variables.filter(({ path, section }) => section === 'state' || !frozen.has(path));
     this.updates = this.layout.chunks.flatMap((chunk) =>
       joined(chunk, trained).map((range) => ({ range, isState: chunk.section === 'state' })),
     );
@@ -156,12 +153,9 @@ export class StageSession implements ModelSession {
     const { microBatches } = this.pipeline;
     const ahead = Math.min(this.pipeline.stages - 1 - this.index, microBatches);
     this.losses[this.set]!.fill(0, this.lossAt(0), this.lossAt(microBatches));
-    const { memory } = this.open;
-    const free = [...memory.gradients];
+    const free = [...this.memory.gradients];
     const tree = new ReductionTree<number>(microBatches, {
-      add: (into, from) => {
-        for (const { offset, length } of this.own) this.arena.kernels.add(into + offset * 4, from + offset * 4, length);
-      },
+      add: (into, from) => this.arena.kernels.add(into, from, this.layout.totalLength),
       release: (vector) => free.push(vector),
     });
     let taken = 0;
@@ -186,7 +180,7 @@ export class StageSession implements ModelSession {
       this.await(this.index - 1, PASSED, this.before.passed + unit + 1);
       if (this.hasFailed()) return;
       const batch = this.batch(rows);
-      this.engine.predict(batch, this.isLast ? batch.outputs! : [this.seam(this.index, rows, 'values')]);
+      this.engine.predict(batch, this.isLast ? batch.outputs! : [this.boundary(this.index, rows, 'values')]);
       this.tell(this.index, PASSED, this.before.passed + unit + 1);
       moved();
     }
@@ -202,7 +196,7 @@ export class StageSession implements ModelSession {
   }
 
   updateChunks(): void {
-    const { memory } = this.open;
+    const { memory } = this;
     const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
     const gradScale = 1 / count;
     for (const { range, isState } of this.updates) {
@@ -233,7 +227,7 @@ export class StageSession implements ModelSession {
     const rows = this.rowsOf(microBatch);
     this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
     if (this.hasFailed()) return;
-    if (rows.from < rows.to) this.engine.pass(this.keyOf(microBatch), this.batch(rows), this.seam(this.index, rows, 'values'));
+    if (rows.from < rows.to) this.engine.pass(this.keyOf(microBatch), this.batch(rows), this.boundary(this.index, rows, 'values'));
     this.tell(this.index, PASSED, this.before.passed + microBatch + 1);
   }
 
@@ -243,15 +237,15 @@ export class StageSession implements ModelSession {
     if (this.isLast) this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
     else this.await(this.index, RETURNED, this.before.returned + microBatch + 1);
     if (this.hasFailed()) return;
-    if (rows.from === rows.to) for (const { offset, length } of this.own) this.arena.kernels.fill(vector + offset * 4, length, 0);
+    if (rows.from === rows.to) this.arena.kernels.fill(vector, this.layout.totalLength, 0);
     else {
       const out = this.arena.f32(vector, this.layout.totalLength);
-      const passed = this.isLast ? undefined : this.seam(this.index, rows, 'gradients');
-      const received = this.index > 0 ? this.seam(this.index - 1, rows, 'gradients') : undefined;
+      const passed = this.isLast ? undefined : this.boundary(this.index, rows, 'gradients');
+      const received = this.index > 0 ? this.boundary(this.index - 1, rows, 'gradients') : undefined;
       const loss = this.engine.gradients(this.keyOf(microBatch), this.batch(rows), { out, passed, received });
       this.losses[this.set]![this.lossAt(microBatch)] = loss;
       // A loss may be no number while its slope is one: such a step must not look like others.
-      if (!Number.isFinite(loss)) out[this.own[0]!.offset] = Number.NaN;
+      if (!Number.isFinite(loss)) out[0] = Number.NaN;
     }
     this.tell(this.index - 1, RETURNED, this.before.returned + microBatch + 1);
   }
@@ -275,27 +269,31 @@ export class StageSession implements ModelSession {
     const own = this.engine.stage.inputs.map((input) => part(inputs[input]!, rows, fieldLength(format.inputs[input]!)));
     return {
       count: rows.to - rows.from,
-      inputs: this.index > 0 ? [this.seam(this.index - 1, rows, 'values'), ...own] : own,
+      inputs: this.index > 0 ? [this.boundary(this.index - 1, rows, 'values'), ...own] : own,
       targets: this.isLast ? targets.map((buffer, i) => part(buffer, rows, fieldLength(format.targets[i]!))) : [],
       weights: part(weights, rows, 1),
       outputs: this.isLast ? outputs.map((buffer, i) => part(buffer, rows, fieldLength(description.outputs[i]!))) : [],
     };
   }
 
-  private seam(seam: number, rows: Rows, what: 'values' | 'gradients'): Float32Array {
+  private boundary(boundary: number, rows: Rows, what: 'values' | 'gradients'): Float32Array {
     const { stage } = this.engine;
-    return part(this.buffers[this.set]!.seams![seam]![what], rows, sizeOf((seam === this.index ? stage.passed : stage.received)!));
+    return part(
+      this.buffers[this.set]!.boundaries![boundary]![what],
+      rows,
+      sizeOf((boundary === this.index ? stage.passed : stage.received)!),
+    );
   }
 
   /** In front of the first stage and behind the last one nobody waits. */
-  private await(seam: number, counter: number, target: number): void {
-    if (seam >= 0) waitFor(this.flow, seam * COUNTERS + counter, target);
+  private await(boundary: number, counter: number, target: number): void {
+    if (boundary >= 0) waitFor(this.flow, boundary * COUNTERS + counter, target);
   }
 
-  private tell(seam: number, counter: number, value: number): void {
-    if (seam < 0 || seam === this.pipeline.stages - 1) return;
-    Atomics.store(this.flow, seam * COUNTERS + counter, value);
-    Atomics.notify(this.flow, seam * COUNTERS + counter);
+  private tell(boundary: number, counter: number, value: number): void {
+    if (boundary < 0 || boundary === this.pipeline.stages - 1) return;
+    Atomics.store(this.flow, boundary * COUNTERS + counter, value);
+    Atomics.notify(this.flow, boundary * COUNTERS + counter);
   }
 }
 

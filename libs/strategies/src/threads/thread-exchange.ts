@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 import { createLayout, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
 import { ArgumentError, ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
-import type { Exchange, HostBatch, HostRows, PreparedStep, StepResult, Trainer, TrainingPlan } from '../exchange.js';
+import type { Exchange, FlatValues, HostBatch, HostRows, PreparedStep, StepResult, Trainer, TrainingPlan } from '../exchange.js';
 import type { LocalReplicas } from '../replicas/distributed-dataset.js';
 import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
@@ -29,14 +29,16 @@ import {
   type BatchBuffers,
   type DescribedStage,
   type FromThread,
+  type ModelMemory,
   type Pipeline,
   type Share,
 } from './protocol.js';
-import { flowBytes, lossesOfStages, vectorsOf } from './pipeline.js';
+import { flowBytes, lossesOfStages } from './pipeline.js';
+import { placedStages } from './stage-memory.js';
 import { PREDICT, STEP } from './cells.js';
 import { FragmentCourse, fragmentsOf, layersOf, type FragmentRules } from './fragments.js';
 import { PARAMETERS } from './local-updates.js';
-import { placed } from './model-memory.js';
+import { placed, type Placing } from './model-memory.js';
 import { Slots } from './slots.js';
 import { ThreadPool } from './thread-pool.js';
 
@@ -119,7 +121,7 @@ class ThreadTrainer implements Trainer {
   readonly stages: readonly (readonly string[])[];
   readonly layout: Layout;
   version = 0;
-  private readonly common: Float32Array;
+  private readonly common: FlatValues;
   /** Steps that replicas have taken alone since they were averaged. */
   private alone = 0;
   /** Replicas begin the next step with the common values. */
@@ -129,14 +131,14 @@ class ThreadTrainer implements Trainer {
   private readonly local: ThreadExchangeOptions['local'];
   /** Where replicas exchange a fragment at a time. */
   private readonly course: FragmentCourse | undefined;
-  private readonly kept: Slots;
+  private readonly kept: KeptSlots;
   private readonly share: Share;
   private readonly slotCount: number;
   private readonly headers: readonly Float64Array[];
   private readonly losses: readonly Float64Array[];
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
-  /** Float32 of an example, of the tensor at each seam between stages. */
-  private readonly seams: readonly number[];
+  /** Float32 of an example, of the tensor at each boundary between stages. */
+  private readonly boundaries: readonly number[];
   private readonly group: GroupThread | undefined;
   /** The version that all processes have. */
   private agreed = -1;
@@ -156,7 +158,7 @@ class ThreadTrainer implements Trainer {
   ) {
     this.description = description;
     this.stages = stages.map(({ layers }) => layers);
-    this.seams = stages.slice(0, -1).map(({ passed }) => passed);
+    this.boundaries = stages.slice(0, -1).map(({ passed }) => passed);
     this.layout = createLayout(description);
     const { group, local, pipeline } = options;
     this.group = group;
@@ -168,16 +170,12 @@ class ThreadTrainer implements Trainer {
     const fragments = local && isStreaming(local) ? local.fragments : 0;
     const cut = fragmentLengths(this.layout, fragments);
     const placement = group?.place(pool, model, this.layout, slots.length);
-    const { arena, memory } = placed(this.layout, {
-      share,
-      slots,
-      placement,
-      isLocal: local !== undefined,
-      fragmentLength: Math.max(0, ...cut),
-      ...(pipeline ? { gradients: vectorsOf(pipeline), losses: lossesOfStages(pipeline) } : {}),
-    });
-    this.common = arena.f32(memory.parameters, this.layout.totalLength);
-    this.kept = new Slots(slots, this.layout.trainableLength, memory, arena);
+    const staged = pipeline && placedStages(this.layout, description, stages, pipeline, { share, slots });
+    const { memory, common, kept } = staged
+      ? { memory: staged.memories[0]!, common: staged.parameters, kept: inPlace(staged.slots) }
+      : inOneArena(this.layout, { share, slots, placement, isLocal: local !== undefined, fragmentLength: Math.max(0, ...cut) });
+    this.common = common;
+    this.kept = kept;
     const sets = Array.from({ length: SETS }, (_, set) => set);
     this.headers = sets.map((set) => headerOf(memory.header, set));
     this.losses = sets.map((set) => lossesOf(memory.losses, set, pipeline ? lossesOfStages(pipeline) : share.replicas));
@@ -190,8 +188,13 @@ class ThreadTrainer implements Trainer {
     const { updaters, loadsEarly } = options;
     if (local && fragments > 0) this.course = this.fragmentCourse(local);
     const opened = { model, description, memory, updaters, loadsEarly, share, outer: local?.outer, fragments };
-    const flowing = pipeline && Object.assign({}, pipeline, { flow: new SharedArrayBuffer(flowBytes(pipeline.stages)) });
-    const answers = pool.ask({ kind: 'open', ...plan, ...opened, pipeline: flowing });
+    const opening = staged && {
+      ...pipeline,
+      memories: staged.memories,
+      variables: stages.map(({ variables }) => variables),
+      flow: new SharedArrayBuffer(flowBytes(pipeline.stages)),
+    };
+    const answers = pool.ask({ kind: 'open', ...plan, ...opened, pipeline: opening });
     try {
       for (const answer of answers) okOf(answer);
       const { totalLength, trainableLength } = this.layout;
@@ -202,7 +205,7 @@ class ThreadTrainer implements Trainer {
     }
   }
 
-  get parameters(): Float32Array {
+  get parameters(): FlatValues {
     this.settle();
     this.average();
     return this.common;
@@ -253,7 +256,7 @@ class ThreadTrainer implements Trainer {
     this.begins = true;
   }
 
-  get slots(): readonly Float32Array[] {
+  get slots(): readonly FlatValues[] {
     this.settle();
     this.average(true);
     return this.kept.whole((into) => this.group!.slots(this.pool, this.model, this.lastStep + 1, into));
@@ -377,14 +380,37 @@ class ThreadTrainer implements Trainer {
       throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
     const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(count * floats * 4);
     const { inputs, targets, outputs } = this.floats;
-    const seams = this.seams.map((floats) => ({ values: shared(floats), gradients: shared(floats) }));
-    const buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared), seams };
+    const boundaries = this.boundaries.map((floats) => ({ values: shared(floats), gradients: shared(floats) }));
+    const buffers = {
+      inputs: inputs.map(shared),
+      targets: targets.map(shared),
+      weights: shared(1),
+      outputs: outputs.map(shared),
+      boundaries,
+    };
     this.ask({ kind: 'buffers', model: this.model, buffers, set });
     this.buffers[set] = { capacity: count, buffers };
     this.group?.useBuffers(this.pool, this.model, buffers);
     return buffers;
   }
 }
+
+/** What the optimizer keeps, as the trainer sees it. */
+interface KeptSlots extends Pick<Slots, 'staged' | 'unstage'> {
+  whole(gather: (into: readonly SharedArrayBuffer[]) => void): readonly FlatValues[];
+}
+
+function inOneArena(
+  layout: Layout,
+  placing: Placing,
+): { readonly memory: ModelMemory; readonly common: FlatValues; readonly kept: KeptSlots } {
+  const { arena, memory } = placed(layout, placing);
+  const common = arena.f32(memory.parameters, layout.totalLength);
+  return { memory, common, kept: new Slots(placing.slots, layout.trainableLength, memory, arena) };
+}
+
+/** Slots that are read and written where they lie. */
+const inPlace = (slots: readonly FlatValues[]): KeptSlots => ({ whole: () => slots, staged: () => undefined, unstage: () => undefined });
 
 /** Elements of each fragment. @throws UnsupportedError */
 function fragmentLengths(layout: Layout, fragments: number): number[] {
