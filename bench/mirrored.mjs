@@ -1,10 +1,11 @@
 /**
- * bench mirrored: fit and evaluate of a tf.js model by MirroredStrategy on one and two threads, beside tf.js alone, in examples per second
+ * bench mirrored: fit and evaluate of a tf.js model by MirroredStrategy on one and two threads and in two stages, beside tf.js alone, in examples per second
  *
  * Each path has a process of its own and calls `model.fit` of tf.js, or `model.evaluate` with `--act evaluate`, with the same model and data; a figure is the median over the repetitions of an
  * epoch each, after epochs that warm up (`--warm-up`, 1000 batches of the strategy): V8 compiles in them what a step runs, in each thread by itself, on the cores that are measured. All paths run in turn within a repetition, so that they meet the same machine. The MLP is 784-128-10 with batches of
  * 128, the small CNN has two convolutions of 8 and 16 filters with batches of 32. `zoo-cnn` is the CNN that runs of the service train, with batches of 128 and
- * a tenth of the batches; tf.js alone takes minutes for one of them, so it is not asked. Images are made up, four pixels in five are zero as in MNIST. tf.js computes on its wasm
+ * a tenth of the batches; `deep` has six equal convolutions, which can be cut into even stages, and as many batches. tf.js alone takes minutes for one of them, so it is not asked.
+ * `--micro-batches` is for ModelParallelStrategy. Images are made up, four pixels in five are zero as in MNIST. tf.js computes on its wasm
  * backend with one thread, which has no gradient of a convolution: the small CNN of tf.js alone runs on its cpu backend, in JavaScript. `ofStock` is how many times as fast as tf.js alone
  * a path is, `ofOneThread` how many times as fast as one thread.
  *

@@ -184,7 +184,7 @@ const BENCHES: Readonly<
   mirrored: [
     {
       flags: ['--only', 'mlp', '--batches', '2', '--stock-batches', '1', '--repetitions', '1'],
-      rows: ['tf.js alone', 'MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads'].map((what) => ({
+      rows: ['tf.js alone', 'MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
         what,
         model: 'mlp',
         batch: 128,
@@ -193,13 +193,15 @@ const BENCHES: Readonly<
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread'],
     },
     {
-      flags: ['--only', 'zoo-cnn', '--batches', '1', '--warm-up', '1', '--repetitions', '1'],
-      rows: ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads'].map((what) => ({
-        what,
-        model: 'zoo-cnn',
-        batch: 128,
-        ofStock: null,
-      })),
+      flags: ['--only', 'zoo-cnn,deep', '--batches', '1', '--warm-up', '1', '--repetitions', '1', '--micro-batches', '2'],
+      rows: ['zoo-cnn', 'deep'].flatMap((model) =>
+        ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
+          what,
+          model,
+          batch: 128,
+          ofStock: null,
+        })),
+      ),
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofOneThread'],
     },
   ],

@@ -119,8 +119,8 @@ describe('a model in stages', () => {
     evaluated(staged).forEach((value, i) => expect(value).toBeCloseTo(evaluated(plain)[i]!, 4));
   });
 
-  it('goes on after a step that has failed in one stage, with the weights from before it', async () => {
-    const sparse: Partial<tfl.ModelCompileArgs> = { loss: 'sparseCategoricalCrossentropy' };
+  it('goes on after a step that has failed in the last stage, with the weights from before it, and names the micro-batch', async () => {
+    const sparse: Partial<tfl.ModelCompileArgs> = { loss: 'sparseCategoricalCrossentropy', metrics: [] };
     const parallel = kept(new ModelParallelStrategy({ stages: 2, microBatches: 4 }));
     const model = parallel.scope(() => compiled(mlp(), () => tf.train.sgd(0.1), sparse));
     const good = tf.tensor2d(
@@ -135,10 +135,55 @@ describe('a model in stages', () => {
     await train(good);
     const before = bits(model);
     for (let i = 0; i < 2; i++)
-      await expect(train(bad)).rejects.toThrow(/replica 0, step 1: label 3 of example 1 is not one of the 3 classes/);
+      await expect(train(bad)).rejects.toThrow(/replica 2, step 1: label 3 of example 1 is not one of the 3 classes/);
     expect(bits(model)).toBe(before);
     await train(good);
     expect(bits(model)).not.toBe(before);
+  });
+
+  it('goes on after a step, and a prediction, that have failed in the first stage', async () => {
+    const build = () => {
+      const layers = [
+        tfl.layers.reshape({ targetShape: [2], inputShape: [2] }), // tf.js writes the shape of the encoding over that of what comes
+        tfl.layers.categoryEncoding({ numTokens: 4, outputMode: 'multiHot' }),
+        tfl.layers.dense({ units: 6, kernelInitializer: kernel(1) }),
+        tfl.layers.dense({ units: 5, kernelInitializer: kernel(2) }),
+        tfl.layers.dense({ units: 1, kernelInitializer: kernel(3) }),
+      ];
+      return compiled(tfl.sequential({ layers }), () => tf.train.sgd(0.1), { loss: 'meanSquaredError', metrics: [] });
+    };
+    const parallel = kept(new ModelParallelStrategy({ stages: 3, microBatches: 5 }));
+    const mirrored = kept(new MirroredStrategy({ threads: 1, replicas: 5 }));
+    const [staged, expected] = [parallel.scope(build), mirrored.scope(build)];
+    const numbersWith = (wrong: number) =>
+      tf.tensor2d(
+        Array.from({ length: 40 }, (_, i) => (i === 22 ? wrong : i % 4)),
+        [20, 2],
+      );
+    const ys = tf.ones([20, 1]);
+    for (const model of [staged, expected]) {
+      await model.trainOnBatch(numbersWith(1), ys);
+      await expect(model.trainOnBatch(numbersWith(9), ys)).rejects.toThrow(/replica 2, step 1, layer .*: .*numTokens/);
+      expect(() => model.predict(numbersWith(9), { batchSize: 3 })).toThrow(/numTokens/);
+      await model.trainOnBatch(numbersWith(2), ys);
+    }
+    expect(bits(staged)).toBe(bits(expected));
+  });
+
+  it('marks a step whose loss is no number where other strategies do', async () => {
+    const build = () => compiled(mlp('linear', 1), () => tf.train.sgd(0.1), { loss: 'meanAbsoluteError', metrics: [] });
+    const [parallel, mirrored] = [
+      kept(new ModelParallelStrategy({ microBatches: 4 })),
+      kept(new MirroredStrategy({ threads: 1, replicas: 4 })),
+    ];
+    const [staged, expected] = [parallel.scope(build), mirrored.scope(build)];
+    const ys = tf.tensor2d(
+      Array.from({ length: 16 }, (_, i) => (i === 5 ? Infinity : i)),
+      [16, 1],
+    );
+    for (const model of [staged, expected]) await model.trainOnBatch(rows(16), ys);
+    expect(weightsOf(staged)[0]![0]).toBeNaN();
+    expect(weightsOf(staged)).toEqual(weightsOf(expected));
   });
 
   it('two models of a strategy take turns', async () => {
@@ -151,6 +196,22 @@ describe('a model in stages', () => {
       for (const model of [...models, expected]) await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1, batchSize: 20 });
     expect(bits(models[1]!)).toBe(bits(expected));
   });
+});
+
+it('takes the name of a nested model for its last layer', async () => {
+  const parallel = kept(new ModelParallelStrategy({ cutAfter: ['encoder'] }));
+  const model = parallel.scope(() => {
+    const dense = (name: string, units: number) => tfl.layers.dense({ name, units });
+    const encoder = tfl.sequential({
+      name: 'encoder',
+      layers: [tfl.layers.dense({ name: 'a', units: 4, inputShape: [FEATURES] }), dense('b', 3)],
+    });
+    const input = tfl.input({ shape: [FEATURES] });
+    const output = dense('out', CLASSES).apply(encoder.apply(input)) as tfl.SymbolicTensor;
+    return compiled(tfl.model({ inputs: input, outputs: output }), () => 'sgd', { loss: 'meanSquaredError' });
+  });
+  await model.fit(rows(), oneHot(), QUIET);
+  expect(parallel.stagesOf(model)).toEqual([['encoder/a', 'encoder/b'], ['out']]);
 });
 
 describe('is refused', () => {
@@ -170,14 +231,17 @@ describe('is refused', () => {
   it('a model that has too few layers, a layer that is not there, a function, and a run of the service', async () => {
     const parallel = kept(new ModelParallelStrategy({ stages: 3 }));
     const model = parallel.scope(() => compiled(mlp(), () => 'sgd'));
-    const refused = /the model can be cut into at most 2 stages, and 3 stages are wanted/;
+    const refused = /stages: the model can be cut into at most 2 stages, and not into 3: set stages to 2 or less/;
     await expect(model.fit(rows(), oneHot(), QUIET)).rejects.toThrow(refused);
     expect(() => parallel.stagesOf(model)).toThrow(refused);
     await expect(parallel.run({ module: 'file:///step.mjs', name: 'step' })).rejects.toThrow(/a function is not cut into stages/);
     expect(() => parallel.toRun()).toThrow(/the service has no such strategy/);
     const named = kept(new ModelParallelStrategy({ cutAfter: ['hiden'] }));
     const other = named.scope(() => compiled(mlp(), () => 'sgd'));
-    await expect(other.fit(rows(), oneHot(), QUIET)).rejects.toThrow(/cannot be cut after "hiden": it has no such layer/);
+    await expect(other.fit(rows(), oneHot(), QUIET)).rejects.toThrow(/cutAfter: the model has no layer "hiden". It can be cut after \S+$/);
     expect(() => named.stagesOf(model)).toThrow(/stagesOf takes a model that this strategy distributes/);
+    await named.dispose();
+    expect(() => named.stagesOf(other)).toThrow(/the strategy is disposed/);
+    await expect(named.run({ module: 'file:///step.mjs', name: 'step' })).rejects.toThrow(/the strategy is disposed/);
   });
 });

@@ -1,5 +1,4 @@
-/** The strategy that cuts a model into stages, for models of which one thread should not hold everything. */
-import { availableParallelism } from 'node:os';
+/** The strategy that cuts a model into stages, for models that are too large for one thread. */
 import { LIMITS } from '@paceline/spec';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { ArgumentError, UnsupportedError } from './errors.js';
@@ -11,6 +10,8 @@ import type { Pipeline } from './threads/protocol.js';
 import { ThreadExchange } from './threads/thread-exchange.js';
 
 const NAME = 'ModelParallelStrategy';
+/** A model seldom has as many layers that can be told apart as a machine has cores. */
+const STAGES = 2;
 const KNOWN = ['stages', 'microBatches', 'cutAfter', 'seed', 'deadlineMs'];
 /**
  * Stages wait for each other for (stages − 1) / (microBatches + stages − 1) of a step (GPipe, arXiv:1811.06965, section 2.3): a fifth for two stages. With more
@@ -38,18 +39,19 @@ export class ModelParallelStrategy extends Strategy {
    * @throws UnsupportedError for a model that cannot be cut into so many stages
    */
   stagesOf(model: tfl.LayersModel): readonly (readonly string[])[] {
+    this.check();
     const distributed = this.distributedModel(model);
-    if (!distributed) throw new ArgumentError(`stagesOf takes a model that this strategy distributes, and has compiled`);
+    if (!distributed)
+      throw new ArgumentError('stagesOf takes a model that this strategy distributes: give it to distribute, or compile it in scope');
     return distributed.stages();
   }
 
   /** A function is not cut into stages. @throws UnsupportedError */
-  override run(_: ReplicaFunction, __: readonly unknown[] = []): Promise<unknown> {
-    return Promise.reject(
-      new UnsupportedError(
-        `run of ${NAME}`,
-        'a function is not cut into stages: train a model with fit, or call the function in MirroredStrategy',
-      ),
+  override async run(_: ReplicaFunction, __: readonly unknown[] = []): Promise<unknown> {
+    this.check();
+    throw new UnsupportedError(
+      `run of ${NAME}`,
+      'a function is not cut into stages: train a model with fit, or call the function in MirroredStrategy',
     );
   }
 }
@@ -64,8 +66,7 @@ function pipelineOf(options: ModelParallelOptions): Pipeline {
     if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return Number(value);
     throw new ArgumentError(`${NAME}: ${key} must be a whole number from ${least} to ${most}, not ${String(value)}`);
   };
-  const cores = Math.min(Math.max(availableParallelism(), 2), THREADS_MAX);
-  const stages = whole('stages', 2, THREADS_MAX, cutAfter ? cutAfter.length + 1 : cores);
+  const stages = whole('stages', 2, THREADS_MAX, cutAfter ? cutAfter.length + 1 : STAGES);
   if (cutAfter && cutAfter.length !== stages - 1)
     throw new ArgumentError(
       `${NAME}: ${stages} stages end after ${stages - 1} layers and the last one, and cutAfter names ${cutAfter.length}`,

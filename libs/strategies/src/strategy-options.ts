@@ -20,14 +20,17 @@ export interface ThreadStrategyOptions extends OneDeviceOptions {
 }
 
 export interface ModelParallelOptions extends OneDeviceOptions {
-  /** Parts that a model is cut into, each of which a compute thread has to itself; one per core by default, and at least 2. */
+  /** Parts that a model is cut into, each of which a compute thread has to itself; 2 by default, and as many as `cutAfter` makes. */
   readonly stages?: number;
   /**
    * Parts of a batch that go through the stages one behind the other; 2 for each stage by default. With the same number the results have the same bits, however
    * many stages there are, and those of `MirroredStrategy` with as many replicas.
    */
   readonly microBatches?: number;
-  /** Names of the layers that end a stage, in the order of the model; as many as make `stages`. By default the stages are balanced by what they compute. */
+  /**
+   * Names of the layers that end a stage, in the order of the model, without the last one. Layers of a nested model are called `model/layer`; the name of the nested
+   * model stands for its last one. By default the stages are balanced by what they compute.
+   */
   readonly cutAfter?: readonly string[];
 }
 

@@ -218,7 +218,7 @@ export abstract class Strategy {
     return { replicas, share: isShared ? (what, values) => this.exchange.shareValues(what, values) : undefined };
   }
 
-  private check(): void {
+  protected check(): void {
     if (this.isDisposed) throw disposed();
   }
 

@@ -1,19 +1,19 @@
 /**
- * Cuts a model into stages: consecutive groups of layers, so that one tensor alone goes from each stage to the next. Where it is cut follows from
- * the planned model alone, so every thread that holds a stage cuts in the same places.
+ * Cuts a model into stages: consecutive groups of layers, so that one tensor alone goes from each stage to the next. Where it can be cut, and where it is, follows
+ * from the planned model alone.
  *
- * A place between two layers is a boundary, where
+ * The output of a layer is a boundary between stages, with the layers that it comes from in front and all others behind it, where
  *
  * | condition | because |
  * |---|---|
- * | one tensor goes over it, and no output of the model lies in front of it | a stage gives one tensor, and the last one computes the loss |
- * | no layer is called on both sides | its weights have one stage |
- * | no mask goes over it | tf.js passes masks on inside of a model alone |
- * | it is not between a convolution and the pooling that the engine computes with it | the bits would be others than those of the whole model |
- * | a weight that is trained lies in each stage | a stage without one would have nothing to train |
+ * | no other tensor goes from the layers in front to those behind | a stage gives the next one a single tensor |
+ * | no output of the model lies in front | the last stage computes the loss |
+ * | it has no mask | tf.js passes masks on inside of a model alone |
+ * | max pooling does not follow a convolution there | the engine computes the two as one: apart they may have other bits |
+ * | there are weights in front, and behind | a stage without weights has nothing to train. Frozen ones count |
  *
- * Of the boundaries those are taken with which the slowest stage has the least to compute. What a stage has to compute is estimated as multiplications: of
- * each layer its weights times the positions of its output, and a few per element of its output.
+ * Of these, boundaries are taken with which the stage that computes most computes least. What a layer computes is estimated as multiplications: its weights times
+ * the positions of its output, and a few per element of its output.
  */
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { ModelError } from '../errors/model-error.js';
@@ -40,31 +40,45 @@ export interface Stage {
   readonly passed: readonly number[] | undefined;
   /** Numbers of the inputs of the model that it reads itself; its plan has them behind the tensor that it receives. */
   readonly inputs: readonly number[];
+  /** The layer whose output it gives to the next one. */
+  readonly end: string | undefined;
 }
 
-/** A place where the model may be cut. */
+/** Where the model may be cut. */
 interface Boundary {
-  /** Layers in front of it. */
-  readonly at: number;
-  /** Weights in front of it that are trained. */
-  readonly trained: number;
+  /** Names of the layers in front of it. */
+  readonly front: ReadonlySet<string>;
+  /** Weights in front of it. */
+  readonly weights: number;
   readonly tensor: Edge;
   readonly shape: readonly number[];
+}
+
+/** A layer whose output is no boundary. */
+interface NoBoundary {
+  readonly layer: string;
+  readonly reason: string;
 }
 
 /** Multiplications per element of an output, for activations, pooling and everything else that has no weights. */
 const PER_ELEMENT = 4;
 
+const layerOf = (path: string): string => path.slice(0, path.lastIndexOf('/'));
+
 /**
  * @param built of the whole model; weights need no tensors
  * @throws ModelError where it has too few boundaries, or none behind a layer that is named
  */
-export function cutModel(built: BuiltModel, root: string, { stages, cutAfter }: StageCuts): Stage[] {
+export function cutModel(built: BuiltModel, { stages, cutAfter }: StageCuts): Stage[] {
   const order = layersInOrder(built);
-  const boundaries = boundariesOf(built, order);
-  const chosen = cutAfter ? named(cutAfter, boundaries, order, root) : balanced(built, order, boundaries, stages, root);
-  const bounds = [undefined, ...chosen, undefined];
-  return bounds.slice(1).map((end, i) => stageOf(built, order, bounds[i], end, root));
+  const places = order.map((layer, i) => placeAfter(built, order, layer, order[i + 1]));
+  const boundaries = places.filter((place): place is Boundary => 'tensor' in place);
+  const chosen = cutAfter
+    ? cutAfter.map((name, i) => namedBoundary(name, cutAfter[i - 1], places))
+    : balanced(built, order, boundaries, stages);
+  for (const [i, boundary] of chosen.entries()) refuseBetween(chosen[i - 1], boundary);
+  const ends = [undefined, ...chosen, undefined];
+  return ends.slice(1).map((end, i) => stageOf(built, order, ends[i], end));
 }
 
 /** Without inputs, each behind all that it is called on. */
@@ -77,100 +91,110 @@ function layersInOrder({ plan, model }: BuiltModel): PlannedLayer[] {
   });
 }
 
-function boundariesOf({ plan, model, weights }: BuiltModel, order: readonly PlannedLayer[]): Boundary[] {
-  const inputs = new Set(plan.layers.filter(({ className }) => className === 'InputLayer').map(({ name }) => name));
-  const trainedOf = (layers: readonly PlannedLayer[]): number => {
-    const names = new Set(layers.map(({ name }) => name));
-    return weights.filter(({ path, trainable }) => trainable && names.has(layerOf(path))).length;
-  };
-  return order.flatMap((layer, i): Boundary[] => {
-    const [front, back] = [order.slice(0, i + 1), order.slice(i + 1)];
-    const trained = trainedOf(front);
-    if (trained === 0 || trainedOf(back) === 0) return [];
-    const tensors = plan.sequential ? [[layer.name, 0, 0] as const] : crossing(front, back, plan.outputs, inputs);
-    const [tensor] = tensors;
-    if (tensors.length !== 1 || !tensor) return [];
-    const source = model.getLayer(tensor[0]);
-    if (givesMask(source) || (plan.sequential && isComputedTogether(layer, back[0]!))) return [];
-    return [{ at: i + 1, trained, tensor, shape: exampleShape(source.getOutputAt(tensor[1]) as tfl.SymbolicTensor) }];
-  });
-}
-
-/** What goes from the layers in front to those behind; nothing where these cannot be told apart. */
-function crossing(
-  front: readonly PlannedLayer[],
-  back: readonly PlannedLayer[],
-  outputs: readonly Edge[],
-  inputs: ReadonlySet<string>,
-): Edge[] {
-  const inFront = new Set(front.map(({ name }) => name));
-  const isClosed = front.every(({ calls }) => calls.flat().every(([name]) => inFront.has(name) || inputs.has(name)));
-  if (!isClosed || outputs.some(([name]) => inFront.has(name))) return [];
-  const taken = back.flatMap(({ calls }) => calls.flat()).filter(([name]) => inFront.has(name));
-  return [...new Map(taken.map((edge) => [edge.join(' '), edge])).values()];
-}
-
-/** Layers that the engine may compute as one (layers/pooling/fuse-conv-pool.ts). */
-const isComputedTogether = (first: PlannedLayer, second: PlannedLayer): boolean =>
-  first.className === 'Conv2D' && second.className === 'MaxPooling2D';
-
-const layerOf = (path: string): string => path.slice(0, path.lastIndexOf('/'));
-
-function named(cutAfter: readonly string[], boundaries: readonly Boundary[], order: readonly PlannedLayer[], root: string): Boundary[] {
-  const chosen = cutAfter.map((name) => {
-    const boundary = boundaries.find(({ tensor }) => tensor[0] === name);
-    if (boundary) return boundary;
-    const why = order.some((layer) => layer.name === name)
-      ? 'other tensors go past it, its output has a mask or belongs to what follows, or one side has no weights to train'
-      : 'it has no such layer';
-    throw new ModelError(root, `the model cannot be cut after "${name}": ${why}. It can be cut after ${listed(boundaries)}`);
-  });
-  for (const [i, boundary] of chosen.entries()) {
-    const before = chosen[i - 1];
-    if (!before || before.trained < boundary.trained) continue;
-    const names = `"${before.tensor[0]}" and "${boundary.tensor[0]}"`;
-    throw new ModelError(
-      root,
-      before.at < boundary.at
-        ? `a stage between ${names} would have no weights to train`
-        : `cutAfter names layers in the order of the model, each once: ${names} are not`,
+/** @param next the layer behind it in a sequential model */
+function placeAfter(
+  built: BuiltModel,
+  order: readonly PlannedLayer[],
+  layer: PlannedLayer,
+  next: PlannedLayer | undefined,
+): Boundary | NoBoundary {
+  const { plan, model, weights } = built;
+  const front = plan.sequential ? new Set(order.slice(0, order.indexOf(layer) + 1).map(({ name }) => name)) : sourcesOf(layer, order);
+  const no = (reason: string): NoBoundary => ({ layer: layer.name, reason });
+  const output = plan.outputs.find(([name]) => front.has(name));
+  if (output) return no(output[0] === layer.name ? 'it is an output of the model' : `the output ${output[0]} of the model lies in front`);
+  const inFront = weights.filter(({ path, trainable }) => trainable && front.has(layerOf(path))).length;
+  if (inFront === 0) return no('no weights lie in front');
+  if (inFront === weights.filter(({ trainable }) => trainable).length) return no('no weights lie behind');
+  if (plan.sequential && layer.className === 'Conv2D' && next?.className === 'MaxPooling2D')
+    return no(`the engine computes it together with the pooling behind it: cut after "${next.name}"`);
+  const crossing = plan.sequential ? [[layer.name, 0, 0] as const] : tensorsFrom(front, order);
+  const [tensor] = crossing;
+  if (crossing.length !== 1 || !tensor) {
+    const others = [...new Set(crossing.map(([name]) => name))].filter((name) => name !== layer.name);
+    return no(
+      others.length > 0 ? `what follows also reads the output of ${others.join(', ')}` : 'what follows reads several of its outputs',
     );
   }
-  return chosen;
+  const source = model.getLayer(tensor[0]);
+  if (givesMask(source)) return no('its output has a mask');
+  return { front, weights: inFront, tensor, shape: exampleShape(source.getOutputAt(tensor[1]) as tfl.SymbolicTensor) };
 }
+
+/** The layer, and all that something comes to it from. */
+function sourcesOf(layer: PlannedLayer, order: readonly PlannedLayer[]): Set<string> {
+  const byName = new Map(order.map((each) => [each.name, each]));
+  const found = new Set<string>();
+  const waiting = [layer];
+  for (let next = waiting.pop(); next; next = waiting.pop()) {
+    if (found.has(next.name)) continue;
+    found.add(next.name);
+    for (const [name] of next.calls.flat()) if (byName.has(name)) waiting.push(byName.get(name)!);
+  }
+  return found;
+}
+
+/** What the layers behind read of those in front. */
+function tensorsFrom(front: ReadonlySet<string>, order: readonly PlannedLayer[]): Edge[] {
+  const read = order.filter(({ name }) => !front.has(name)).flatMap(({ calls }) => calls.flat());
+  return [...new Map(read.filter(([name]) => front.has(name)).map((edge) => [edge.join(' '), edge])).values()];
+}
+
+/** @param before the name of the cut before */
+function namedBoundary(name: string, before: string | undefined, places: readonly (Boundary | NoBoundary)[]): Boundary {
+  const nameOf = (place: Boundary | NoBoundary): string => ('tensor' in place ? place.tensor[0] : place.layer);
+  const place = places.find((each) => nameOf(each) === name) ?? places.findLast((each) => nameOf(each).startsWith(`${name}/`)); // of a nested model
+  const list = listed(places.filter((each): each is Boundary => 'tensor' in each));
+  if (!place) throw new ModelError(CUT_AFTER, `the model has no layer "${name}". It can be cut after ${list}`);
+  if (!('tensor' in place))
+    throw new ModelError(CUT_AFTER, `the model cannot be cut after "${name}": ${place.reason}. It can be cut after ${list}`);
+  if (name === before) throw new ModelError(CUT_AFTER, `"${name}" is named twice`);
+  return place;
+}
+
+function refuseBetween(before: Boundary | undefined, boundary: Boundary): void {
+  if (!before) return;
+  const names = `"${before.tensor[0]}" and "${boundary.tensor[0]}"`;
+  if (!boundary.front.has(before.tensor[0]))
+    throw new ModelError(CUT_AFTER, `${names} are not in the order of the model, or lie on branches beside each other`);
+  if (before.weights === boundary.weights) throw new ModelError(CUT_AFTER, `the stage between ${names} would have no weights to train`);
+}
+
+const [STAGES, CUT_AFTER] = ['stages', 'cutAfter'];
 
 const listed = (boundaries: readonly Boundary[]): string =>
   boundaries.length === 0 ? 'none of its layers' : boundaries.map(({ tensor }) => tensor[0]).join(', ');
 
 /** The cuts with which the stage that has the most to compute has the least. */
-function balanced(
-  built: BuiltModel,
-  order: readonly PlannedLayer[],
-  boundaries: readonly Boundary[],
-  stages: number,
-  root: string,
-): Boundary[] {
-  const most = 1 + new Set(boundaries.map(({ trained }) => trained)).size;
-  if (most < stages)
-    throw new ModelError(
-      root,
-      `the model can be cut into at most ${counted(most)}, and ${counted(stages)} are wanted: it can be cut after ${listed(boundaries)}, and each stage needs weights to train`,
-    );
-  const until = [0];
-  for (const layer of order) until.push(until.at(-1)! + multiplications(built, layer.name));
-  const costOf = (from: Boundary | undefined, to: Boundary | undefined): number => until[to?.at ?? order.length]! - until[from?.at ?? 0]!;
-  const extended = ({ largest, cuts }: Cutting, end: Boundary | undefined): Cutting => ({
-    largest: Math.max(largest, costOf(cuts.at(-1), end)),
-    cuts: end ? [...cuts, end] : cuts,
-  });
+function balanced(built: BuiltModel, order: readonly PlannedLayer[], boundaries: readonly Boundary[], stages: number): readonly Boundary[] {
+  const costs = new Map(order.map(({ name }) => [name, multiplications(built, name)]));
+  const costOf = (front: Iterable<string>): number => [...front].reduce((sum, name) => sum + costs.get(name)!, 0);
+  const whole = costOf(costs.keys());
+  const until = new Map(boundaries.map((boundary) => [boundary, costOf(boundary.front)]));
+  const extended = ({ largest, cuts }: Cutting, end: Boundary | undefined): Cutting => {
+    const last = cuts.at(-1);
+    const cost = (end ? until.get(end)! : whole) - (last ? until.get(last)! : 0);
+    return { largest: Math.max(largest, cost), cuts: end ? [...cuts, end] : cuts };
+  };
+  const follows = (last: Boundary | undefined, next: Boundary): boolean =>
+    !last || (last.weights < next.weights && next.front.has(last.tensor[0]));
   /** The best of those that end at each boundary. */
   let cuttings: Cutting[] = [{ largest: 0, cuts: [] }];
-  for (let cut = 1; cut < stages; cut++)
-    cuttings = boundaries.flatMap((boundary) => {
-      const before = cuttings.filter(({ cuts }) => (cuts.at(-1)?.trained ?? 0) < boundary.trained);
+  for (let cut = 1; cut < stages; cut++) {
+    const longer = boundaries.flatMap((boundary) => {
+      const before = cuttings.filter(({ cuts }) => follows(cuts.at(-1), boundary));
       return before.length === 0 ? [] : [best(before.map((cutting) => extended(cutting, boundary)))];
     });
-  return [...best(cuttings.map((cutting) => extended(cutting, undefined))).cuts];
+    if (longer.length === 0)
+      throw new ModelError(
+        STAGES,
+        cut === 1
+          ? 'the model cannot be cut: between no two of its layers is there a single tensor without a mask, with weights on both sides and all outputs behind it'
+          : `the model can be cut into at most ${cut} stages, and not into ${stages}: set stages to ${cut} or less. It can be cut after ${listed(boundaries)}, and each stage needs weights to train`,
+      );
+    cuttings = longer;
+  }
+  return best(cuttings.map((cutting) => extended(cutting, undefined))).cuts;
 }
 
 interface Cutting {
@@ -181,8 +205,6 @@ interface Cutting {
 
 const best = (cuttings: readonly Cutting[]): Cutting => cuttings.reduce((least, next) => (next.largest < least.largest ? next : least));
 
-const counted = (stages: number): string => `${stages} ${stages === 1 ? 'stage' : 'stages'}`;
-
 /** An estimate, of one example. */
 function multiplications({ model, weights }: BuiltModel, name: string): number {
   const layer = model.getLayer(name);
@@ -192,25 +214,19 @@ function multiplications({ model, weights }: BuiltModel, name: string): number {
   return layer.inboundNodes.reduce((sum, { inputShapes, outputShapes }) => {
     const output = (outputShapes[0] as readonly number[]).slice(1);
     const size = output.reduce((a, b) => a * b, 1);
-    const steps = 'cell' in layer ? Number((inputShapes[0] as readonly number[])[1]) : 1;
+    const steps = 'cell' in layer || 'forwardLayer' in layer ? Number((inputShapes[0] as readonly number[])[1]) : 1;
     const positions = Math.max(steps, size / (output.at(-1) ?? 1));
     return sum + size * PER_ELEMENT + (layer.getClassName() === 'Embedding' ? 0 : elements * positions);
   }, 0);
 }
 
 /** @param start the boundary in front of it, and `end` behind it; undefined at the ends of the model */
-function stageOf(
-  built: BuiltModel,
-  order: readonly PlannedLayer[],
-  start: Boundary | undefined,
-  end: Boundary | undefined,
-  root: string,
-): Stage {
+function stageOf(built: BuiltModel, order: readonly PlannedLayer[], start: Boundary | undefined, end: Boundary | undefined): Stage {
   const { plan } = built;
-  const own = order.slice(start?.at ?? 0, end?.at);
+  const own = order.filter(({ name }) => !start?.front.has(name) && (!end || end.front.has(name)));
   const names = new Set(own.map(({ name }) => name));
   const variables = built.weights.map(({ path }) => path).filter((path) => names.has(layerOf(path)));
-  const stage = { layers: [...names], variables, received: start?.shape, passed: end?.shape };
+  const stage = { layers: [...names], variables, received: start?.shape, passed: end?.shape, end: end?.tensor[0] };
   if (plan.sequential) {
     const front = start ? [] : plan.layers.filter(({ className }) => className === 'InputLayer');
     const [first, ...rest] = own;
@@ -223,7 +239,7 @@ function stageOf(
   const received: Edge = [boundaryName, 0, 0];
   const isReceived = (edge: Edge): boolean => start !== undefined && edge.join(' ') === start.tensor.join(' ');
   const layers: PlannedLayer[] = [
-    ...(start ? [inputLayer(boundaryName, start.shape, root)] : []),
+    ...(start ? [inputLayer(boundaryName, start.shape, own[0]!.path)] : []),
     ...plan.layers.filter(({ className, name }) => className === 'InputLayer' && used.has(name)),
     ...own.map((layer) =>
       Object.assign({}, layer, { calls: layer.calls.map((edges) => edges.map((edge) => (isReceived(edge) ? received : edge))) }),

@@ -44,13 +44,19 @@ export class KeptForward {
    * @param xs that the pass has read
    */
   gradients(xs: tf.Tensor[], of: (output: tf.Tensor) => tf.Scalar): (tf.Tensor | undefined)[] {
-    const tape = this.tape;
-    this.tape = []; // tf.js disposes of it
     const resumed = (): tf.Scalar => {
-      tapes().state.activeTape = tape;
+      tapes().state.activeTape = this.tape;
       return of(this.output);
     };
-    return tf.engine().gradients(resumed, xs, undefined, true).grads as (tf.Tensor | undefined)[];
+    try {
+      const { grads } = tf.engine().gradients(resumed, xs, undefined, true);
+      this.tape = []; // tf.js has disposed of it
+      return grads as (tf.Tensor | undefined)[];
+    } catch (error) {
+      this.dispose();
+      tapes().state.activeTape = null;
+      throw error;
+    }
   }
 
   /** Frees what it keeps, where its gradients were not taken. */

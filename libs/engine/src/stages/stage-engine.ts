@@ -16,12 +16,12 @@ import { buildModel } from '../model/build-model.js';
 import { bindEnds } from '../model/ends.js';
 import { planModel } from '../topology/plan-model.js';
 import { Housekeeping } from '../training/garbage.js';
-import { byName, TrainingModel, withMask } from '../training/training-model.js';
+import { byName, type LossOf, TrainingModel, withMask } from '../training/training-model.js';
 import { VariableStore } from '../training/variable-store.js';
 import { cutModel, type Stage, type StageCuts } from './cut-model.js';
 import { KeptForward } from './kept-forward.js';
 
-/** Rows that go through the stages together: random numbers are those of this replica in this round. */
+/** Rows that go through the stages together: a micro-batch of the pipeline. They have the random numbers that this replica of the whole model has in this round. */
 export interface StageKey {
   readonly round: number;
   readonly replica: number;
@@ -39,6 +39,8 @@ export interface StageGradients {
 /** A batch of a stage has its inputs: the tensor that it receives first, if it does, then the inputs of the model that it reads itself. */
 export interface StageEngine {
   readonly stage: Stage;
+  /** Numbers of the fields of the row format that it reads itself, in the order of its inputs. */
+  readonly fields: readonly number[];
   /** Takes its variables over from a flat vector in the order of its layout. */
   load(flat: Float32Array): void;
   /** In training: what the stage gives the next one, [count, ...]. What their gradients need is kept until `gradients` of the same key, or `forget`. */
@@ -49,15 +51,11 @@ export interface StageEngine {
   forget(): void;
   /** As inference computes it: the outputs of the model, or the tensor that is passed on. */
   predict(batch: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void;
-  /** Over all engines of this thread. */
-  memory(): { readonly tensors: number; readonly bytes: number };
   dispose(): void;
 }
 
-type StagedPart = TrainedPart;
-
 export interface StageOptions {
-  readonly spec: StagedPart;
+  readonly spec: TrainedPart;
   readonly format: RowFormat;
   /** Of the variables of the stage. */
   readonly layout: Layout;
@@ -68,13 +66,13 @@ export interface StageOptions {
 
 /** The model, and its stages. @throws ModelError where it cannot be cut so */
 export async function describeStages(
-  spec: StagedPart,
+  spec: TrainedPart,
   format: RowFormat,
   cuts: StageCuts,
 ): Promise<{ readonly description: ModelDescription; readonly stages: readonly Stage[] }> {
   const description = await describeModel(spec, format);
   const { plan, root } = planModel(spec, format);
-  return { description, stages: cutModel(buildModel(plan, root, false), root, cuts) };
+  return { description, stages: cutModel(buildModel(plan, root, false), cuts) };
 }
 
 /** @throws ModelError */
@@ -83,6 +81,7 @@ export async function createStageEngine(options: StageOptions): Promise<StageEng
 }
 
 interface Kept {
+  readonly round: number;
   /** Undefined where nothing in the stage, and nothing in front of it, is trained. */
   readonly forward: KeptForward | undefined;
   /** Variables that are trained, and the tensor that was received. */
@@ -98,6 +97,7 @@ interface Taken {
 
 class TfjsStageEngine implements StageEngine {
   readonly stage: Stage;
+  readonly fields: readonly number[];
   private readonly seed: number;
   private readonly model: TrainingModel;
   private readonly store: VariableStore;
@@ -111,7 +111,7 @@ class TfjsStageEngine implements StageEngine {
   ) {
     const { plan, root } = planModel(spec, format);
     const whole = buildModel(plan, root, false);
-    const stage = cutModel(whole, root, cuts)[index]!;
+    const stage = cutModel(whole, cuts)[index]!;
     const ends = bindEnds(whole.model, plan, root, spec, format);
     const shapes = [...(stage.received ? [stage.received] : []), ...stage.inputs.map((input) => ends.inputs[input]!.shape)];
     const inputs = shapes.map((shape, field) => ({ name: `input ${field}`, shape, field, length: sizeOf(shape) }));
@@ -128,9 +128,11 @@ class TfjsStageEngine implements StageEngine {
       backend,
       spec.freeze,
     );
-    if (built.weights.some(({ path }, i) => layout.variables[i]?.path !== path)) throw new Error('the layout is not the one of this stage');
-    this.store = new VariableStore(layout, built.weights, backend.memory, this.model.freeze);
+    const places = new Map(layout.variables.map((variable) => [variable.path, variable]));
+    const variables = built.weights.flatMap(({ path }) => places.get(path) ?? []);
+    this.store = new VariableStore({ ...layout, variables }, built.weights, backend.memory, this.model.freeze);
     this.stage = stage;
+    this.fields = stage.inputs.map((input) => ends.inputs[input]!.field);
     this.seed = spec.seed;
   }
 
@@ -143,12 +145,13 @@ class TfjsStageEngine implements StageEngine {
     const { model, store, backend, stage } = this;
     backend.activate();
     model.checkInputs(batch);
+    if (this.kept.has(key.replica)) throw new Error(`rows of replica ${key.replica} are passed on twice`);
     store.restoreState();
     this.during(key, () => {
       const { inputs, output } = model.passing(batch);
       const xs: tf.Tensor[] = [...store.trainable, ...(stage.received ? inputs.slice(0, 1) : [])];
       const forward = xs.length > 0 ? KeptForward.of(output) : undefined;
-      this.kept.set(key.replica, { forward, xs, state: store.stateNow() });
+      this.kept.set(key.replica, { round: key.round, forward, xs, state: store.stateNow() });
       passed.set(backend.memory.values(forward?.output ?? output()));
     });
   }
@@ -160,7 +163,7 @@ class TfjsStageEngine implements StageEngine {
     let loss = 0;
     if (passed) {
       const kept = this.kept.get(key.replica);
-      if (!kept) throw new Error(`rows of replica ${key.replica} come back that were not passed on`);
+      if (kept?.round !== key.round) throw new Error(`rows of replica ${key.replica} come back that were not passed on`);
       this.kept.delete(key.replica);
       this.during(key, () => this.take(this.passedGradients(kept, batch.count, passed), pieces, received));
       store.writeState(pieces, batch.count, kept.state);
@@ -188,7 +191,7 @@ class TfjsStageEngine implements StageEngine {
   private lastGradients(batch: Batch, pieces: readonly Float32Array[], received: Float32Array | undefined): number {
     const { model, backend } = this;
     const sums = model.zeros();
-    const lossOf: Parameters<TrainingModel['lastStageGradients']>[2] = (outputs, scoring, logits, mask) => {
+    const lossOf: LossOf = (outputs, scoring, logits, mask) => {
       batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
       return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
     };
@@ -208,11 +211,6 @@ class TfjsStageEngine implements StageEngine {
     model.checkInputs(batch);
     store.restoreState();
     tf.tidy(() => model.outputs(batch).outputs.forEach((values, i) => outputs[i]!.set(backend.memory.values(values))));
-  }
-
-  memory(): { tensors: number; bytes: number } {
-    const { numTensors, numBytes } = tf.memory();
-    return { tensors: numTensors, bytes: numBytes };
   }
 
   dispose(): void {

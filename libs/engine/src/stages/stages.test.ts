@@ -1,6 +1,7 @@
 /** A model in stages against the same model in one engine: the same bits. */
 import { layoutOfPart, type Layout } from '@paceline/learning';
 import { MODEL_ZOO, type LayerTopology, type RunSpecInput } from '@paceline/spec';
+import * as tf from '@tensorflow/tfjs-core';
 import { describe, expect, it } from 'vitest';
 import type { Batch } from '../engine.js';
 import { batchOf, bitsOf, IMAGES, loadedEngine, sequential, specOf } from '../run.fixture.js';
@@ -38,7 +39,10 @@ const placeOf = (layout: Layout, path: string): number => layout.variables.find(
 /** One step over all stages, in their order and back. */
 function step(engines: readonly Staged[], batch: Batch, length: number) {
   const boundaries: Float32Array[] = [];
-  const batchAt = (i: number): Batch => ({ ...batch, inputs: i === 0 ? batch.inputs : [boundaries[i - 1]!] });
+  const batchAt = (i: number): Batch => ({
+    ...batch,
+    inputs: [...(i === 0 ? [] : [boundaries[i - 1]!]), ...engines[i]!.fields.map((field) => batch.inputs[field]!)],
+  });
   for (const [i, engine] of engines.slice(0, -1).entries()) {
     boundaries.push(new Float32Array(batch.count * sizeOf(engine.stage.passed!)));
     engine.pass(KEY, batchAt(i), boundaries[i]!);
@@ -70,10 +74,11 @@ async function expectSameBits(input: RunSpecInput, cuts: StageCuts) {
   const answers = (values: readonly number[]) => new Float32Array(batch.count * sizeOf(values));
   const expected = answers(description.outputs[0]!.shape);
   engine.predict!(batch, [expected]);
-  let [rows, given] = [batch.inputs, expected];
+  let [rows, given]: [Float32Array[], Float32Array] = [[], expected];
   for (const [i, stage] of engines.entries()) {
     given = answers(stages[i]!.passed ?? description.outputs[0]!.shape);
-    stage.predict({ inputs: rows, count: batch.count }, [given]);
+    const read = stage.fields.map((field) => batch.inputs[field]!);
+    stage.predict({ inputs: [...rows, ...read], count: batch.count }, [given]);
     rows = [given];
   }
   expect(bitsOf(given).equals(bitsOf(expected))).toBe(true);
@@ -96,6 +101,8 @@ const DEEP = sequential(
   ['Activation', { activation: 'relu', name: 'relu' }],
   ['MaxPooling2D', { pool_size: 2, name: 'pool' }],
   ['Dropout', { rate: 0.3, name: 'drop' }],
+  ['Conv2D', { filters: 3, kernel_size: 3, activation: 'relu', name: 'second' }],
+  ['MaxPooling2D', { pool_size: 2, name: 'pool2' }],
   ['Flatten', { name: 'flat' }],
   ['Dense', { units: 12, activation: 'tanh', name: 'hidden', kernel_regularizer: { class_name: 'L1', config: { l1: 0.001 } } }],
   ['GaussianNoise', { stddev: 0.1, name: 'noise' }],
@@ -128,6 +135,16 @@ describe('a model in stages has the bits of the whole one', () => {
     await expectSameBits({ model }, { stages: 2 });
   });
 
+  it('with a recurrent layer that drops states, in front', async () => {
+    const model = sequential(
+      ['Reshape', { name: 'steps', target_shape: [28, 28], batch_input_shape: [null, 28, 28, 1] }],
+      ['LSTM', { name: 'first', units: 6, return_sequences: true, dropout: 0.2, recurrent_dropout: 0.3 }],
+      ['Bidirectional', { name: 'both', layer: { class_name: 'GRU', config: { units: 4 } } }],
+      ['Dense', { name: 'out', units: 10, activation: 'softmax' }],
+    );
+    await expectSameBits({ model }, { stages: 3 });
+  });
+
   it.each([2, 3])('with batch normalisation, dropout, noise and penalties, in %i stages', async (stages) => {
     await expectSameBits({ model: DEEP }, { stages });
   });
@@ -153,24 +170,33 @@ describe('a model in stages has the bits of the whole one', () => {
       first.forget();
     };
     round([0, 1, 2]);
-    const { tensors, bytes } = first.memory();
+    const { numTensors, numBytes } = tf.memory();
     for (const replicas of [[2, 0, 1], [1], []]) round(replicas);
-    expect(first.memory()).toEqual({ tensors, bytes });
+    expect(tf.memory()).toMatchObject({ numTensors, numBytes });
     const batch = batches[0]!;
     const passed = new Float32Array(batch.count * sizeOf(first.stage.passed!));
+    const again = { round: 4, replica: 1 };
+    first.pass(again, batch, passed);
+    expect(() => first.pass(again, batch, passed)).toThrow(/passed on twice/);
     expect(() => first.gradients(KEY, batch, { out: new Float32Array(first.length), passed })).toThrow(/that were not passed on/);
+    first.forget();
+    expect(tf.memory()).toMatchObject({ numTensors, numBytes });
   });
 
   it('cut where somebody says', async () => {
     const stages = await expectSameBits({ model: DEEP }, { stages: 3, cutAfter: ['relu', 'noise'] });
-    expect(stages.map(({ layers }) => layers)).toEqual([['conv', 'norm', 'relu'], ['pool', 'drop', 'flat', 'hidden', 'noise'], ['out']]);
+    expect(stages.map(({ layers }) => layers)).toEqual([
+      ['conv', 'norm', 'relu'],
+      ['pool', 'drop', 'second', 'pool2', 'flat', 'hidden', 'noise'],
+      ['out'],
+    ]);
   });
 
   it('with frozen variables in one stage, and all of them in another', async () => {
     await expectSameBits({ model: DEEP, freeze: ['hidden/kernel', 'conv/*', 'norm/*'] }, { stages: 3, cutAfter: ['drop', 'hidden'] });
   });
 
-  it('with branches inside of a stage, and the image read by two of them', async () => {
+  it('with branches inside of a stage', async () => {
     const model = graph(
       IMAGE,
       ['Flatten', { name: 'flat' }, 'image'],
@@ -206,19 +232,68 @@ describe('where a model is cut', () => {
   it.each([
     [
       'more stages than it has boundaries',
-      { stages: 5 },
-      /cut into at most 4 stages, and 5 stages are wanted: it can be cut after conv, norm, relu/,
+      { stages: 6 },
+      /at most 5 stages, and not into 6: set stages to 5 or less. It can be cut after conv, norm, relu/,
     ],
-    ['after a layer that it does not have', { stages: 2, cutAfter: ['hiden'] }, /cannot be cut after "hiden": it has no such layer/],
-    ['behind its last weight', { stages: 2, cutAfter: ['out'] }, /cannot be cut after "out": .*no weights to train/],
-    ['twice in the same place', { stages: 3, cutAfter: ['relu', 'relu'] }, /in the order of the model, each once/],
+    [
+      'after a layer that it does not have',
+      { stages: 2, cutAfter: ['hiden'] },
+      /has no layer "hiden". It can be cut after conv, norm, relu, pool, drop, pool2/,
+    ],
+    ['behind its last weight', { stages: 2, cutAfter: ['out'] }, /cannot be cut after "out": no weights lie behind/],
+    [
+      'between a convolution and its pooling',
+      { stages: 2, cutAfter: ['second'] },
+      /computes it together with the pooling behind it: cut after "pool2"/,
+    ],
+    ['twice in the same place', { stages: 3, cutAfter: ['relu', 'relu'] }, /"relu" is named twice/],
+    ['in another order', { stages: 3, cutAfter: ['relu', 'norm'] }, /"relu" and "norm" are not in the order of the model/],
     [
       'around layers without weights',
-      { stages: 3, cutAfter: ['relu', 'flat'] },
-      /a stage between "relu" and "flat" would have no weights to train/,
+      { stages: 3, cutAfter: ['norm', 'drop'] },
+      /the stage between "norm" and "drop" would have no weights to train/,
     ],
   ] as const)('is refused: %s', async (_, cuts, message) => {
     await expect(layersOf(DEEP, cuts)).rejects.toThrow(message);
+  });
+
+  it('wherever one tensor goes on, whatever the order of the layers', async () => {
+    const towers = (...order: string[]) =>
+      graph(
+        IMAGE,
+        ['Flatten', { name: 'flat' }, 'image'],
+        ['Dense', { name: 'd', units: 4 }, 'flat'],
+        ['Dense', { name: 'e', units: 5 }, 'flat'],
+        ['Concatenate', { name: 'both' }, ...order],
+        ['Dense', { name: 'out', units: 10 }, 'both'],
+      );
+    // The second stage would read what `flat` gives, which is in the first one.
+    for (const order of [
+      ['d', 'e'],
+      ['e', 'd'],
+    ])
+      await expect(layersOf(towers(...order), { stages: 2, cutAfter: ['d'] })).rejects.toThrow(
+        /what follows also reads the output of flat/,
+      );
+    const apart = (...order: string[]) =>
+      graph(
+        IMAGE,
+        ['Flatten', { name: 'flat' }, 'image'],
+        ['Dense', { name: 'd', units: 4 }, 'flat'],
+        ['Flatten', { name: 'flat2' }, 'image'],
+        ['Dense', { name: 'e', units: 5 }, 'flat2'],
+        ['Concatenate', { name: 'both' }, ...order],
+        ['Dense', { name: 'out', units: 10 }, 'both'],
+      );
+    for (const order of [
+      ['d', 'e'],
+      ['e', 'd'],
+    ]) {
+      const stages = await expectSameBits({ model: apart(...order) }, { stages: 2, cutAfter: ['d'] });
+      expect(stages[0]!.layers).toEqual(['flat', 'd']);
+      expect(stages[1]!.inputs).toEqual([0]);
+      await expect(layersOf(apart(...order), { stages: 3, cutAfter: ['d', 'e'] })).rejects.toThrow(/lie on branches beside each other/);
+    }
   });
 
   it('is refused inside of what a branch goes around, and behind a mask', async () => {
@@ -227,10 +302,13 @@ describe('where a model is cut', () => {
       ['Flatten', { name: 'flat' }, 'image'],
       ['Dense', { name: 'a', units: 10 }, 'flat'],
       ['Dense', { name: 'b', units: 10 }, 'a'],
-      ['Add', { name: 'out' }, 'a', 'b'],
+      ['Add', { name: 'sum' }, 'a', 'b'],
+      ['Dense', { name: 'out', units: 10 }, 'sum'],
     );
-    expect(await layersOf(around, { stages: 2 })).toEqual(['flat a', 'b out']);
-    await expect(layersOf(around, { stages: 2, cutAfter: ['b'] })).rejects.toThrow(/other tensors go past it/);
+    expect(await layersOf(around, { stages: 3 })).toEqual(['flat a', 'b sum', 'out']);
+    await expect(layersOf(around, { stages: 2, cutAfter: ['b'] })).rejects.toThrow(
+      /cannot be cut after "b": what follows also reads the output of a/,
+    );
     const masked = sequential(
       ['Reshape', { name: 'steps', target_shape: [28, 28], batch_input_shape: [null, 28, 28, 1] }],
       ['Dense', { name: 'a', units: 6 }],
@@ -239,6 +317,8 @@ describe('where a model is cut', () => {
       ['LSTM', { name: 'sum', units: 4 }],
       ['Dense', { name: 'out', units: 10 }],
     );
-    await expect(layersOf(masked, { stages: 2, cutAfter: ['b'] })).rejects.toThrow(/It can be cut after a, sum$/);
+    await expect(layersOf(masked, { stages: 2, cutAfter: ['b'] })).rejects.toThrow(
+      /cannot be cut after "b": its output has a mask. It can be cut after a, sum$/,
+    );
   });
 });

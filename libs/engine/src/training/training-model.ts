@@ -230,7 +230,7 @@ export class TrainingModel {
 }
 
 /** The sum of the examples' losses at an output, from its values [count, ...], what they were before their last activation, and their mask. */
-type LossOf = (outputs: tf.Tensor, scoring: Scoring, logits: tf.Tensor | undefined, mask: tf.Tensor | undefined) => tf.Scalar;
+export type LossOf = (outputs: tf.Tensor, scoring: Scoring, logits: tf.Tensor | undefined, mask: tf.Tensor | undefined) => tf.Scalar;
 
 type LossOfInputs = (inputs: readonly tf.Tensor[], batch: Batch, lossOf: LossOf) => tf.Scalar;
 

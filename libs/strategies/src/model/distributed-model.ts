@@ -51,9 +51,10 @@ interface FitBatch {
 /** A step that was started. */
 interface Begun {
   readonly trainer: Trainer;
+  /** Waits for its end. It may be asked for once. */
   readonly result: () => StepResult;
-  /** Waits for its end where nobody asks for the result. */
-  readonly forget: () => void;
+  /** The optimizer has taken as many steps as before it: it has failed, or was left out. */
+  readonly leaveOut: () => void;
 }
 
 export class DistributedModel {
@@ -236,29 +237,11 @@ export class DistributedModel {
           link.stepped(step);
           return result;
         },
-        forget: () => undefined, // it has not begun
+        leaveOut: () => undefined, // only a step that ends well is counted
       };
-    const end = prepared.start(step, optimizer.learningRate);
+    const result = prepared.start(step, optimizer.learningRate);
     link.stepped(step); // whoever reads the optimizer now waits for the step
-    const leaveOut = (): void => link.stepped(step - 1);
-    return {
-      trainer,
-      result: () => {
-        try {
-          return end();
-        } catch (error) {
-          leaveOut();
-          throw error;
-        }
-      },
-      forget: () => {
-        try {
-          end();
-        } catch {
-          leaveOut();
-        }
-      },
-    };
+    return { trainer, result, leaveOut: () => link.stepped(step - 1) };
   }
 
   /** The threads go on with the next batch while tf.js keeps its books of this one. */
@@ -279,11 +262,12 @@ export class DistributedModel {
     return begun;
   }
 
-  private resultOf({ result }: Begun): StepResult {
+  private resultOf({ result, leaveOut }: Begun): StepResult {
     try {
       return result();
     } catch (error) {
-      this.begun = undefined; // it was left out
+      this.forgetBegun(); // the one behind it was left out
+      leaveOut();
       throw error;
     }
   }
@@ -292,7 +276,11 @@ export class DistributedModel {
   private forgetBegun(): void {
     const { begun } = this;
     this.begun = undefined;
-    begun?.forget();
+    try {
+      begun?.result();
+    } catch {
+      begun?.leaveOut();
+    }
   }
 
   /** What a model was compiled to may change between two batches. */

@@ -134,7 +134,7 @@ function compute(kind: number, command: number, steps: number): ModelSession | u
       moved();
     }
   } catch (error) {
-    const failure = failed(error, replica);
+    const failure = failed(error, session.microBatch ?? replica);
     say(failure);
     if (meets) tellGroup(failure);
     Atomics.store(cells, FAILED, command);

@@ -8,11 +8,7 @@
  * pattern of the paper).
  */
 import type { Layout } from '@paceline/learning';
-
-interface Range {
-  readonly offset: number;
-  readonly length: number;
-}
+import type { Range } from './ranges.js';
 
 export interface FragmentRange extends Range {
   /** Where it lies among the elements of the fragment, one behind the other. */

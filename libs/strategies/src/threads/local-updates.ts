@@ -18,11 +18,7 @@ import type { OuterRule } from '../update-rule.js';
 import type { FragmentRange } from './fragments.js';
 import type { LocalMemory, ModelMemory } from './protocol.js';
 import type { Update } from './updates.js';
-
-interface Range {
-  readonly offset: number;
-  readonly length: number;
-}
+import type { Range } from './ranges.js';
 
 /** A part of the flat vector that is trained, or that is state. */
 export interface UpdatedRange extends Range {

@@ -18,6 +18,8 @@ export interface ModelSession {
   load(): void;
   /** What is computed of a replica in a step. @param moved hears that work has moved on */
   replica(replica: number, moved: () => void): void;
+  /** Where a model is in stages: the micro-batch that is computed, which has the numbers of that replica. */
+  readonly microBatch?: number | undefined;
   /** The same in a prediction. */
   predict(replica: number, moved: () => void): void;
   /** A step or prediction is computed, has failed, or is left out: nobody waits for this thread any more. */

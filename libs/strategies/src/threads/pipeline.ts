@@ -4,6 +4,9 @@ import type { Pipeline } from './protocol.js';
 /** The counters of a boundary. */
 export const [PASSED, RETURNED, COUNTERS] = [0, 1, 2];
 
+/** Parts of a prediction whose tensors a boundary has room for: one is read while the next one is written. */
+export const BOUNDARY_PARTS = 2;
+
 /** Bytes of the counters. */
 export const flowBytes = (stages: number): number => (stages - 1) * COUNTERS * Int32Array.BYTES_PER_ELEMENT;
 

@@ -36,7 +36,7 @@ export interface BatchBuffers {
   readonly targets: readonly SharedArrayBuffer[];
   readonly weights: SharedArrayBuffer;
   readonly outputs: readonly SharedArrayBuffer[];
-  /** Where a model is cut into stages: the tensor of each boundary, and its gradient. */
+  /** Where a model is cut into stages: the tensor of each boundary, and its gradient. Sets may have them in common, since no stage begins a step before all have ended the one before. */
   readonly boundaries?: readonly { readonly values: SharedArrayBuffer; readonly gradients: SharedArrayBuffer }[];
 }
 
@@ -199,6 +199,8 @@ export interface DescribedStage {
   readonly variables: readonly string[];
   /** Float32 of an example that it gives to the next one; 0 for the last. */
   readonly passed: number;
+  /** The layer that it ends with; undefined for the last. */
+  readonly end: string | undefined;
 }
 
 /** Every thread answers a message once; in a step only those that failed say something. */

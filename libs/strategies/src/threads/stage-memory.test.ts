@@ -22,7 +22,12 @@ function placedModel(lengths: readonly [number, number]) {
   ];
   const description = { variables, inputs: [], outputs: [], parameterCount: lengths[0] + 4 + lengths[1], stateCount: 4 };
   const layout = createLayout(description);
-  const stages = [['a/kernel', 'norm/gamma', 'norm/mean'], ['b/kernel']].map((own) => ({ layers: [], variables: own, passed: 0 }));
+  const stages = [['a/kernel', 'norm/gamma', 'norm/mean'], ['b/kernel']].map((own) => ({
+    layers: [],
+    variables: own,
+    passed: 0,
+    end: undefined,
+  }));
   const share = { replicas: 1, from: 0, to: 1, nodes: [{ lo: 0, hi: 1 }] };
   return { layout, ...placedStages(layout, description, stages, { stages: 2, microBatches: 4 }, { share, slots: [0, 0.5] }) };
 }

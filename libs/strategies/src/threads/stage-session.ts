@@ -2,14 +2,14 @@
  * One stage of a model in a compute thread (libs/engine/src/stages). The threads together are a pipeline: each batch is cut into micro-batches, which go through
  * the stages one behind the other, and whose gradients come back. A thread holds, trains and updates the variables of its stage alone.
  *
- * A stage in front of `ahead` others works through its micro-batches in the order that is known as one forward, one backward (Narayanan et al.,
+ * A stage in front of `ahead` others works through its micro-batches in the order that is known as one forward, one backward (Harlap et al.,
  * arXiv:1806.03377; as here, with an update after each batch: arXiv:2104.04473, section 2.2):
  *
  * | phase | what | how often |
  * |---|---|---|
- * | fills | passes a micro-batch on | min(ahead, micro-batches) |
+ * | warm-up | passes a micro-batch on | min(ahead, micro-batches) |
  * | steady | passes the next one on, then takes the gradients of the oldest one that it has not taken | until all are passed on |
- * | drains | takes the gradients of the others | until all are taken |
+ * | cool-down | takes the gradients of the others | until all are taken |
  *
  * The last stage has nobody ahead: it takes the gradients of a micro-batch when it comes. Each stage adds the gradients of its micro-batches up in the order of the
  * reduction tree, as if each were the rows of a replica. So the bits are those of MirroredStrategy with as many replicas as micro-batches.
@@ -19,10 +19,10 @@
  * | counter | written by | meaning |
  * |---|---|---|
  * | PASSED | the stage in front | micro-batches whose tensor lies in the boundary |
- * | RETURNED | the stage behind | micro-batches whose gradient lies in the boundary |
+ * | RETURNED | the stage behind | micro-batches whose gradient lies in the boundary; in a prediction those whose tensor was taken out |
  *
  * In each step or prediction they rise by all of its micro-batches, also when a stage fails or the step is left out: whoever waits goes on then, and looks whether
- * the step has failed.
+ * the step has failed. A prediction cuts its rows by `rowsAtOnce`, and a boundary has room for the tensors of BOUNDARY_PARTS such parts.
  */
 import { createStageEngine, describeModel, describeStages, type Batch, type StageEngine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
@@ -47,7 +47,7 @@ import {
   type OpenPipeline,
   type ToThread,
 } from './protocol.js';
-import { COUNTERS, lossesOfStages, PASSED, RETURNED } from './pipeline.js';
+import { BOUNDARY_PARTS, COUNTERS, lossesOfStages, PASSED, RETURNED } from './pipeline.js';
 import { joined, type Range } from './ranges.js';
 import { engineSpec } from './replica-session.js';
 import { updateOf, type Update } from './updates.js';
@@ -62,7 +62,7 @@ export async function describe(
   const { description, stages } = await describeStages(spec, format, cuts);
   return {
     description,
-    stages: stages.map(({ layers, variables, passed }) => ({ layers, variables, passed: passed ? sizeOf(passed) : 0 })),
+    stages: stages.map(({ layers, variables, passed, end }) => ({ layers, variables, passed: passed ? sizeOf(passed) : 0, end })),
   };
 }
 
@@ -93,6 +93,8 @@ export class StageSession implements ModelSession {
   private version = -1;
   /** Where the sum of the present step lies. */
   private sum = 0;
+  /** Of the step: the micro-batch that is computed. */
+  microBatch: number | undefined;
 
   /** @param layout of the variables of the stage */
   private constructor(
@@ -145,6 +147,7 @@ export class StageSession implements ModelSession {
   }
 
   loadEarly(): void {
+    if (!this.open.loadsEarly) return;
     this.loaded = this.version + 1;
     this.engine.load(this.parameters);
   }
@@ -166,7 +169,10 @@ export class StageSession implements ModelSession {
       moved();
     };
     for (let microBatch = 0; microBatch < microBatches && !this.hasFailed(); microBatch++) {
-      if (!this.isLast) this.pass(microBatch);
+      if (!this.isLast) {
+        this.pass(microBatch);
+        moved();
+      }
       if (microBatch >= ahead) take();
     }
     while (taken < microBatches && !this.hasFailed()) take();
@@ -175,22 +181,28 @@ export class StageSession implements ModelSession {
 
   predict(_: number, moved: () => void): void {
     const [count, rowsAtOnce] = [this.header[COUNT]!, this.header[ROWS_AT_ONCE]!];
-    for (let [unit, from] = [0, 0]; from < count && !this.hasFailed(); unit++, from += rowsAtOnce) {
+    const { passed, returned } = this.before;
+    for (let [part, from] = [0, 0]; from < count; part++, from += rowsAtOnce) {
       const rows = { from, to: Math.min(from + rowsAtOnce, count) };
-      this.await(this.index - 1, PASSED, this.before.passed + unit + 1);
+      const slot = (part % BOUNDARY_PARTS) * rowsAtOnce;
+      const inBoundary = { from: slot, to: slot + rows.to - from };
+      this.await(this.index - 1, PASSED, passed + part + 1);
+      if (!this.isLast) this.await(this.index, RETURNED, returned + part + 1 - BOUNDARY_PARTS);
       if (this.hasFailed()) return;
-      const batch = this.batch(rows);
-      this.engine.predict(batch, this.isLast ? batch.outputs! : [this.boundary(this.index, rows, 'values')]);
-      this.tell(this.index, PASSED, this.before.passed + unit + 1);
+      const batch = this.batch(rows, inBoundary);
+      this.engine.predict(batch, this.isLast ? batch.outputs! : [this.boundary(this.index, inBoundary, 'values')]);
+      this.tell(this.index - 1, RETURNED, returned + part + 1);
+      this.tell(this.index, PASSED, passed + part + 1);
       moved();
     }
   }
 
   ended(kind: number): void {
     this.engine.forget();
+    this.microBatch = undefined;
     const { passed, returned } = this.before;
     const parts = kind === STEP ? this.pipeline.microBatches : Math.ceil(this.header[COUNT]! / this.header[ROWS_AT_ONCE]!);
-    this.before = { passed: (passed + parts) | 0, returned: kind === STEP ? (returned + parts) | 0 : returned };
+    this.before = { passed: (passed + parts) | 0, returned: (returned + parts) | 0 };
     this.tell(this.index, PASSED, this.before.passed);
     this.tell(this.index - 1, RETURNED, this.before.returned);
   }
@@ -199,6 +211,8 @@ export class StageSession implements ModelSession {
     const { memory } = this;
     const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
     const gradScale = 1 / count;
+    // A loss may be no number while its slope is one: such a step must not look like others. The first element of the model is where other strategies say so.
+    if (this.index === 0 && !this.losses[this.set]!.every(Number.isFinite)) this.arena.f32(this.sum, 1)[0] = Number.NaN;
     for (const { range, isState } of this.updates) {
       const { offset, length } = range;
       const [params, grad] = [memory.parameters + offset * 4, this.sum + offset * 4];
@@ -224,6 +238,7 @@ export class StageSession implements ModelSession {
 
   /** Gives the next stage what this one makes of a micro-batch. */
   private pass(microBatch: number): void {
+    this.microBatch = microBatch;
     const rows = this.rowsOf(microBatch);
     this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
     if (this.hasFailed()) return;
@@ -233,6 +248,7 @@ export class StageSession implements ModelSession {
 
   /** Takes the gradients of a micro-batch, and gives the stage before that of what came from there. */
   private gradients(microBatch: number, vector: number): void {
+    this.microBatch = microBatch;
     const rows = this.rowsOf(microBatch);
     if (this.isLast) this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
     else this.await(this.index, RETURNED, this.before.returned + microBatch + 1);
@@ -242,10 +258,11 @@ export class StageSession implements ModelSession {
       const out = this.arena.f32(vector, this.layout.totalLength);
       const passed = this.isLast ? undefined : this.boundary(this.index, rows, 'gradients');
       const received = this.index > 0 ? this.boundary(this.index - 1, rows, 'gradients') : undefined;
-      const loss = this.engine.gradients(this.keyOf(microBatch), this.batch(rows), { out, passed, received });
-      this.losses[this.set]![this.lossAt(microBatch)] = loss;
-      // A loss may be no number while its slope is one: such a step must not look like others.
-      if (!Number.isFinite(loss)) out[0] = Number.NaN;
+      this.losses[this.set]![this.lossAt(microBatch)] = this.engine.gradients(this.keyOf(microBatch), this.batch(rows), {
+        out,
+        passed,
+        received,
+      });
     }
     this.tell(this.index - 1, RETURNED, this.before.returned + microBatch + 1);
   }
@@ -262,14 +279,14 @@ export class StageSession implements ModelSession {
     return replicaRows(this.header[COUNT]!, this.pipeline.microBatches, microBatch);
   }
 
-  /** What the engine of the stage takes of the rows. */
-  private batch(rows: Rows): Batch {
+  /** What the engine of the stage takes of the rows, whose tensor lies in the boundary at `inBoundary`. */
+  private batch(rows: Rows, inBoundary = rows): Batch {
     const { inputs, targets, weights, outputs } = this.buffers[this.set]!;
     const { format, description } = this.open;
-    const own = this.engine.stage.inputs.map((input) => part(inputs[input]!, rows, fieldLength(format.inputs[input]!)));
+    const own = this.engine.fields.map((field) => part(inputs[field]!, rows, fieldLength(format.inputs[field]!)));
     return {
       count: rows.to - rows.from,
-      inputs: this.index > 0 ? [this.boundary(this.index - 1, rows, 'values'), ...own] : own,
+      inputs: this.index > 0 ? [this.boundary(this.index - 1, inBoundary, 'values'), ...own] : own,
       targets: this.isLast ? targets.map((buffer, i) => part(buffer, rows, fieldLength(format.targets[i]!))) : [],
       weights: part(weights, rows, 1),
       outputs: this.isLast ? outputs.map((buffer, i) => part(buffer, rows, fieldLength(description.outputs[i]!))) : [],

@@ -33,7 +33,7 @@ import {
   type Pipeline,
   type Share,
 } from './protocol.js';
-import { flowBytes, lossesOfStages } from './pipeline.js';
+import { BOUNDARY_PARTS, flowBytes, lossesOfStages } from './pipeline.js';
 import { placedStages } from './stage-memory.js';
 import { PREDICT, STEP } from './cells.js';
 import { FragmentCourse, fragmentsOf, layersOf, type FragmentRules } from './fragments.js';
@@ -142,7 +142,10 @@ class ThreadTrainer implements Trainer {
   private readonly group: GroupThread | undefined;
   /** The version that all processes have. */
   private agreed = -1;
-  private readonly buffers: ({ readonly capacity: number; readonly buffers: BatchBuffers } | undefined)[] = [];
+  private readonly buffers: ({ readonly capacity: number; readonly boundaryRows: number; readonly buffers: BatchBuffers } | undefined)[] =
+    [];
+  /** Room for the tensors between stages. */
+  private readonly between: { rows: number; boundaries: NonNullable<BatchBuffers['boundaries']> } = { rows: 0, boundaries: [] };
   /** The set of the batch that was prepared last. */
   private set = FIRST_SET;
   /** Number of the last step that was started. */
@@ -190,6 +193,7 @@ class ThreadTrainer implements Trainer {
     const opened = { model, description, memory, updaters, loadsEarly, share, outer: local?.outer, fragments };
     const opening = staged && {
       ...pipeline,
+      cutAfter: stages.flatMap(({ end }) => end ?? []), // so nobody balances them again
       memories: staged.memories,
       variables: stages.map(({ variables }) => variables),
       flow: new SharedArrayBuffer(flowBytes(pipeline.stages)),
@@ -334,7 +338,7 @@ class ThreadTrainer implements Trainer {
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
     this.settle();
     const set = this.prepare ? PREDICTIONS_SET : FIRST_SET;
-    const buffers = this.buffersFor(count, set);
+    const buffers = this.buffersFor(count, set, rowsAtOnce * BOUNDARY_PARTS);
     const inputs = this.views('inputs', buffers, count);
     fills.forEach((fill, i) => fill(inputs[i]!));
     const header = this.headers[set]!;
@@ -373,14 +377,15 @@ class ThreadTrainer implements Trainer {
     for (const answer of this.pool.ask(message)) okOf(answer);
   }
 
-  private buffersFor(count: number, set: number): BatchBuffers {
+  /** @param boundaryRows whose tensors are between two stages at a time */
+  private buffersFor(count: number, set: number, boundaryRows = count): BatchBuffers {
     const present = this.buffers[set];
-    if (present && count <= present.capacity) return present.buffers;
+    if (present && count <= present.capacity && boundaryRows <= present.boundaryRows) return present.buffers;
     if (count > LIMITS.globalBatchExamples)
       throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
     const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(count * floats * 4);
     const { inputs, targets, outputs } = this.floats;
-    const boundaries = this.boundaries.map((floats) => ({ values: shared(floats), gradients: shared(floats) }));
+    const boundaries = this.boundariesFor(boundaryRows);
     const buffers = {
       inputs: inputs.map(shared),
       targets: targets.map(shared),
@@ -389,9 +394,19 @@ class ThreadTrainer implements Trainer {
       boundaries,
     };
     this.ask({ kind: 'buffers', model: this.model, buffers, set });
-    this.buffers[set] = { capacity: count, buffers };
+    this.buffers[set] = { capacity: count, boundaryRows, buffers };
     this.group?.useBuffers(this.pool, this.model, buffers);
     return buffers;
+  }
+
+  private boundariesFor(rows: number): NonNullable<BatchBuffers['boundaries']> {
+    const { between } = this;
+    if (rows > between.rows) {
+      const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(rows * floats * 4);
+      between.boundaries = this.boundaries.map((floats) => ({ values: shared(floats), gradients: shared(floats) }));
+      between.rows = rows;
+    }
+    return between.boundaries;
   }
 }
 

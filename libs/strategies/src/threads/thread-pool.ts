@@ -25,6 +25,8 @@ const LEAST_START_MS = 300_000;
 
 const LOOK_MS = 250;
 
+const LEFT_OUT = 'the step before has failed, and this one was left out';
+
 /** Node 20 has it; the types of ES 2023 have not. */
 async function waitAsync(cells: Int32Array, cell: number, value: number, timeoutMs: number): Promise<void> {
   type Wait = (cells: Int32Array, cell: number, value: number, timeoutMs: number) => { readonly value: unknown };
@@ -39,6 +41,8 @@ export class ThreadPool {
   private commands = 0;
   /** Steps of one model that were started and not yet waited for: at most two. */
   private readonly running = new Set<() => FromThread[]>();
+  /** Those that have failed, or were left out, and of which whoever started them has not asked yet. */
+  private readonly untold = new Set<() => FromThread[]>();
   /** The model whose steps they are. */
   private runs = -1;
   private state: 'open' | 'broken' | 'disposed' = 'open';
@@ -97,26 +101,36 @@ export class ThreadPool {
    * Starts a step or prediction. One step of the same model may still run: the threads go on with this one when it has ended well, and leave it out
    * when it has failed. Whatever else the threads are given waits for both.
    * @param set which numbers and buffers it uses
-   * @returns waits for its end, once: what replicas failed with
+   * @returns waits for its end: what replicas failed with, or that the step was left out
+   * @throws ThreadError for a step behind one that has failed, as long as nobody has asked what came of that one
    */
   begin(kind: typeof STEP | typeof PREDICT, model: number, set: number): () => FromThread[] {
-    if (this.running.size > 1 || kind !== STEP || this.runs !== model) this.settle();
+    const hasFailed = Atomics.load(this.cells, FAILED) !== 0;
+    if (this.running.size > 1 || kind !== STEP || this.runs !== model || hasFailed) this.settle();
     else this.check();
+    if (kind === STEP && this.untold.size > 0) throw new ThreadError(LEFT_OUT);
     this.runs = model;
     if (this.running.size === 0) Atomics.store(this.cells, FAILED, 0);
     Atomics.store(this.cells, MODEL, model);
     this.start(kind, set);
     const command = this.commands;
     let failures: FromThread[] | undefined;
-    const end = (): FromThread[] => {
+    const settled = (): FromThread[] => {
       if (failures) return failures;
       this.finish(command, this.options.deadlineMs);
-      this.running.delete(end);
+      this.running.delete(settled);
       const failed = Atomics.load(this.cells, FAILED);
-      return (failures = failed !== 0 && ((failed - command) | 0) <= 0 ? [...this.answers(), ...this.failuresElsewhere()] : []);
+      failures = failed !== 0 && ((failed - command) | 0) <= 0 ? [...this.answers(), ...this.failuresElsewhere()] : [];
+      if (failed === ((command - 1) | 0) && failures.length === 0) failures.push({ kind: 'failed', message: LEFT_OUT });
+      if (failures.length > 0) this.untold.add(settled);
+      return failures;
     };
-    this.running.add(end);
-    return end;
+    this.running.add(settled);
+    return () => {
+      const told = settled();
+      this.untold.delete(settled);
+      return told;
+    };
   }
 
   /** Waits for the steps that run. Whoever has started them learns what came of them. */
