@@ -4,6 +4,8 @@ import * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { ReplicaError } from './errors.js';
 import { compiled, labels, mlp, oneHot, QUIET, rows, weightsOf } from './models.fixture.js';
+import { ModelParallelStrategy } from './model-parallel.js';
+import type { Strategy } from './strategy.js';
 import { MirroredStrategy } from './thread-strategies.js';
 import type { ThreadPool } from './threads/thread-pool.js';
 
@@ -61,19 +63,25 @@ it('a batch follows the one before without a word of tf.js, in each epoch, with 
   expect((ahead.optimizer as unknown as { iterations: number }).iterations).toBe(8);
 });
 
+const threads = (): Strategy => new MirroredStrategy({ threads: 2 });
+const stages = (): Strategy => new ModelParallelStrategy({ stages: 2, microBatches: 2 });
+const SPARSE = { loss: 'sparseCategoricalCrossentropy', metrics: [] };
+const iterations = (model: tfl.LayersModel) => (model.optimizer as unknown as { iterations: number }).iterations;
+
 it.each([
-  [5, 'while the threads wait for buffers of the batch behind it'],
-  [20, 'while that one waits'],
-])('a step that was given behind one that fails, at row %i, is left out (%s), and every later one counts', async (row) => {
-  const build = () => compiled(mlp(), () => tf.train.sgd(0.1), { loss: 'sparseCategoricalCrossentropy', metrics: [] });
-  const undisturbed = new MirroredStrategy({ threads: 2 }); // another model of the same threads would wait for all steps
-  const [failing, expected] = [strategy.scope(build), undisturbed.scope(build)];
+  [5, 'threads', 'while these wait for buffers of the batch behind it', threads],
+  [20, 'threads', 'while that one waits', threads],
+  [5, 'stages', 'while these wait for buffers of the batch behind it', stages],
+  [20, 'stages', 'while that one waits', stages],
+])('a step given behind one that fails at row %i of %s, %s, is left out, and every later one counts', async (row, _, __, open) => {
+  const build = () => compiled(mlp(), () => tf.train.sgd(0.1), SPARSE);
+  const [disturbed, undisturbed] = [open(), open()]; // another model of the same threads would wait for all steps
+  const [failing, expected] = [disturbed.scope(build), undisturbed.scope(build)];
   const wrong = labels().dataSync().slice();
   wrong[row] = 99;
-  const good = Math.floor(row / 16);
   for (let i = 0; i < 2; i++) {
     await expect(failing.fit(rows(), tf.tensor2d(wrong, [50, 1]), { ...QUIET, batchSize: 16 })).rejects.toBeInstanceOf(ReplicaError);
-    if (good > 0) await expected.fit(rows(16), labels(16), { ...QUIET, batchSize: 16 });
+    if (row >= 16) await expected.fit(rows(16), labels(16), { ...QUIET, batchSize: 16 });
     // Nobody reads the weights in between: that would wait for all steps.
     for (let step = 0; step < 2; step++) {
       const [loss, wanted] = [await failing.trainOnBatch(rows(16), labels(16)), await expected.trainOnBatch(rows(16), labels(16))];
@@ -81,9 +89,64 @@ it.each([
     }
   }
   expect(weightsOf(failing)).toEqual(weightsOf(expected));
-  const iterations = (model: tfl.LayersModel) => (model.optimizer as unknown as { iterations: number }).iterations;
   expect(iterations(failing)).toBe(iterations(expected));
+  await disturbed.dispose();
   await undisturbed.dispose();
+});
+
+it('a step that fails is told to whoever trains that model, and another model of the strategy goes on beside it', async () => {
+  const build = () => compiled(mlp(), () => tf.train.sgd(0.1), SPARSE);
+  const [failing, other] = [strategy.scope(build), strategy.scope(build)];
+  const wrong = labels().dataSync().slice();
+  wrong[20] = 99;
+  const fit = failing.fit(rows(), tf.tensor2d(wrong, [50, 1]), { ...QUIET, epochs: 3, batchSize: 16 }).then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  for (let i = 0; i < 20; i++) await other.trainOnBatch(rows(16), labels(16));
+  expect(await fit).toBeInstanceOf(ReplicaError);
+  expect(iterations(other)).toBe(20);
+  expect(iterations(failing)).toBe(1);
+});
+
+it("a batch beside a fit of the same model counts as one, and the failure of the fit is the fit's", async () => {
+  const model = strategy.scope(() => compiled(mlp(), () => tf.train.sgd(0.1), SPARSE));
+  const wrong = labels().dataSync().slice();
+  wrong[40] = 99; // in the third of four batches
+  const fit = model.fit(rows(), tf.tensor2d(wrong, [50, 1]), { ...QUIET, batchSize: 16 }).then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  let [counted, refused] = [0, 0];
+  for (let i = 0; i < 12; i++)
+    await model.trainOnBatch(rows(16), labels(16)).then(
+      () => counted++,
+      () => refused++,
+    );
+  expect(await fit).toBeInstanceOf(ReplicaError);
+  expect(refused).toBeLessThan(12); // those behind the one that failed, until the fit has heard of it
+  expect(iterations(model)).toBe(2 + counted);
+});
+
+it('buffers are made once for each size, whatever is computed in turns', async () => {
+  const messages: string[] = [];
+  const ask = pool.ask.bind(pool);
+  const spy = vi.spyOn(pool, 'ask').mockImplementation((message, ...more) => {
+    messages.push(message.kind);
+    return ask(message, ...more);
+  });
+  try {
+    const model = made();
+    for (let i = 0; i < 3; i++) {
+      await model.fit(rows(), oneHot(), { ...QUIET, batchSize: 16, validationSplit: 0.2 });
+      for (const batchSize of [7, 1_000_000]) model.predict(rows(), { batchSize });
+      await model.trainOnBatch(rows(8), oneHot(8));
+    }
+  } finally {
+    spy.mockRestore();
+  }
+  // Two sets for steps, and that of predictions, which grows once: the validation has 10 rows.
+  expect(messages.filter((kind) => kind === 'buffers')).toHaveLength(4);
 });
 
 it('a step that was given behind one that fails is left out, and fit can go on', async () => {

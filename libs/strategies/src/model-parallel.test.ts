@@ -64,8 +64,10 @@ describe('a model in stages', () => {
     expectSame(await staged.fit(xs, ys, args), await expected.fit(xs, ys, args), 1e-6);
     expect(bits(staged)).toBe(bits(expected));
     expect(parallel.stagesOf(staged)).toHaveLength(stages);
-    const [a, b] = [staged, expected].map((model) => (model.predict(xs, { batchSize: 5 }) as tf.Tensor).dataSync());
-    expect(a).toEqual(b);
+    for (const rowsAtOnce of [5, 1, 1000, 9]) {
+      const [a, b] = [staged, expected].map((model) => (model.predict(xs, { batchSize: rowsAtOnce }) as tf.Tensor).dataSync());
+      expect(a).toEqual(b);
+    }
     // What the program writes is what the stages go on with; a frozen layer keeps its values.
     for (const model of [staged, expected]) {
       model.setWeights(model.getWeights().map((weight) => tf.mul(weight, 0.5)));

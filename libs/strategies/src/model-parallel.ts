@@ -20,7 +20,7 @@ const KNOWN = ['stages', 'microBatches', 'cutAfter', 'seed', 'deadlineMs'];
 const MICRO_BATCHES_PER_STAGE = 2;
 
 /**
- * Cuts each model into stages of consecutive layers. A compute thread has the variables, the gradients and the update of one stage; the micro-batches of each batch
+ * Cuts each model into stages. A compute thread has the variables, the gradients and the update of one stage; the micro-batches of each batch
  * go through the stages one behind the other (pipeline parallelism: GPipe, arXiv:1811.06965, with the order of PipeDream-Flush, arXiv:2104.04473). There is one replica.
  */
 export class ModelParallelStrategy extends Strategy {

@@ -1,5 +1,5 @@
 /**
- * Cuts a model into stages: consecutive groups of layers, so that one tensor alone goes from each stage to the next. Where it can be cut, and where it is, follows
+ * Cuts a model into stages: groups of layers, so that one tensor alone goes from each stage to the next. Where it can be cut, and where it is, follows
  * from the planned model alone.
  *
  * The output of a layer is a boundary between stages, with the layers that it comes from in front and all others behind it, where
@@ -10,7 +10,7 @@
  * | no output of the model lies in front | the last stage computes the loss |
  * | it has no mask | tf.js passes masks on inside of a model alone |
  * | max pooling does not follow a convolution there | the engine computes the two as one: apart they may have other bits |
- * | there are weights in front, and behind | a stage without weights has nothing to train. Frozen ones count |
+ * | there are weights in front, and behind | a stage without weights has nothing to train. Frozen weights count here |
  *
  * Of these, boundaries are taken with which the stage that computes most computes least. What a layer computes is estimated as multiplications: its weights times
  * the positions of its output, and a few per element of its output.
@@ -46,6 +46,7 @@ export interface Stage {
 
 /** Where the model may be cut. */
 interface Boundary {
+  readonly layer: string;
   /** Names of the layers in front of it. */
   readonly front: ReadonlySet<string>;
   /** Weights in front of it. */
@@ -71,7 +72,8 @@ const layerOf = (path: string): string => path.slice(0, path.lastIndexOf('/'));
  */
 export function cutModel(built: BuiltModel, { stages, cutAfter }: StageCuts): Stage[] {
   const order = layersInOrder(built);
-  const places = order.map((layer, i) => placeAfter(built, order, layer, order[i + 1]));
+  const byName = new Map(order.map((layer) => [layer.name, layer]));
+  const places = order.map((_, i) => placeAfter(built, order, i, byName));
   const boundaries = places.filter((place): place is Boundary => 'tensor' in place);
   const chosen = cutAfter
     ? cutAfter.map((name, i) => namedBoundary(name, cutAfter[i - 1], places))
@@ -91,15 +93,16 @@ function layersInOrder({ plan, model }: BuiltModel): PlannedLayer[] {
   });
 }
 
-/** @param next the layer behind it in a sequential model */
+/** Whether the model may be cut after a layer. @param at its place in the order */
 function placeAfter(
   built: BuiltModel,
   order: readonly PlannedLayer[],
-  layer: PlannedLayer,
-  next: PlannedLayer | undefined,
+  at: number,
+  byName: ReadonlyMap<string, PlannedLayer>,
 ): Boundary | NoBoundary {
   const { plan, model, weights } = built;
-  const front = plan.sequential ? new Set(order.slice(0, order.indexOf(layer) + 1).map(({ name }) => name)) : sourcesOf(layer, order);
+  const [layer, next] = [order[at]!, order[at + 1]];
+  const front = plan.sequential ? new Set(order.slice(0, at + 1).map(({ name }) => name)) : sourcesOf(layer, byName);
   const no = (reason: string): NoBoundary => ({ layer: layer.name, reason });
   const output = plan.outputs.find(([name]) => front.has(name));
   if (output) return no(output[0] === layer.name ? 'it is an output of the model' : `the output ${output[0]} of the model lies in front`);
@@ -116,14 +119,15 @@ function placeAfter(
       others.length > 0 ? `what follows also reads the output of ${others.join(', ')}` : 'what follows reads several of its outputs',
     );
   }
+  // A layer in front is called again, on what this one gives.
+  if (tensor[0] !== layer.name) return no(`only the output of ${tensor[0]}, which is called on it, goes on: cut after "${tensor[0]}"`);
   const source = model.getLayer(tensor[0]);
   if (givesMask(source)) return no('its output has a mask');
-  return { front, weights: inFront, tensor, shape: exampleShape(source.getOutputAt(tensor[1]) as tfl.SymbolicTensor) };
+  return { layer: layer.name, front, weights: inFront, tensor, shape: exampleShape(source.getOutputAt(tensor[1]) as tfl.SymbolicTensor) };
 }
 
 /** The layer, and all that something comes to it from. */
-function sourcesOf(layer: PlannedLayer, order: readonly PlannedLayer[]): Set<string> {
-  const byName = new Map(order.map((each) => [each.name, each]));
+function sourcesOf(layer: PlannedLayer, byName: ReadonlyMap<string, PlannedLayer>): Set<string> {
   const found = new Set<string>();
   const waiting = [layer];
   for (let next = waiting.pop(); next; next = waiting.pop()) {
@@ -142,8 +146,7 @@ function tensorsFrom(front: ReadonlySet<string>, order: readonly PlannedLayer[])
 
 /** @param before the name of the cut before */
 function namedBoundary(name: string, before: string | undefined, places: readonly (Boundary | NoBoundary)[]): Boundary {
-  const nameOf = (place: Boundary | NoBoundary): string => ('tensor' in place ? place.tensor[0] : place.layer);
-  const place = places.find((each) => nameOf(each) === name) ?? places.findLast((each) => nameOf(each).startsWith(`${name}/`)); // of a nested model
+  const place = places.find(({ layer }) => layer === name) ?? places.findLast(({ layer }) => layer.startsWith(`${name}/`)); // of a nested model
   const list = listed(places.filter((each): each is Boundary => 'tensor' in each));
   if (!place) throw new ModelError(CUT_AFTER, `the model has no layer "${name}". It can be cut after ${list}`);
   if (!('tensor' in place))
@@ -154,16 +157,20 @@ function namedBoundary(name: string, before: string | undefined, places: readonl
 
 function refuseBetween(before: Boundary | undefined, boundary: Boundary): void {
   if (!before) return;
-  const names = `"${before.tensor[0]}" and "${boundary.tensor[0]}"`;
-  if (!boundary.front.has(before.tensor[0]))
+  const names = `"${before.layer}" and "${boundary.layer}"`;
+  if (!boundary.front.has(before.layer))
     throw new ModelError(CUT_AFTER, `${names} are not in the order of the model, or lie on branches beside each other`);
   if (before.weights === boundary.weights) throw new ModelError(CUT_AFTER, `the stage between ${names} would have no weights to train`);
 }
 
 const [STAGES, CUT_AFTER] = ['stages', 'cutAfter'];
 
-const listed = (boundaries: readonly Boundary[]): string =>
-  boundaries.length === 0 ? 'none of its layers' : boundaries.map(({ tensor }) => tensor[0]).join(', ');
+const LISTED_MOST = 20;
+function listed(boundaries: readonly Boundary[]): string {
+  const names = boundaries.slice(0, LISTED_MOST).map(({ layer }) => layer);
+  const more = boundaries.length - names.length;
+  return names.length === 0 ? 'none of its layers' : `${names.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
+}
 
 /** The cuts with which the stage that has the most to compute has the least. */
 function balanced(built: BuiltModel, order: readonly PlannedLayer[], boundaries: readonly Boundary[], stages: number): readonly Boundary[] {
@@ -177,7 +184,7 @@ function balanced(built: BuiltModel, order: readonly PlannedLayer[], boundaries:
     return { largest: Math.max(largest, cost), cuts: end ? [...cuts, end] : cuts };
   };
   const follows = (last: Boundary | undefined, next: Boundary): boolean =>
-    !last || (last.weights < next.weights && next.front.has(last.tensor[0]));
+    !last || (last.weights < next.weights && next.front.has(last.layer));
   /** The best of those that end at each boundary. */
   let cuttings: Cutting[] = [{ largest: 0, cuts: [] }];
   for (let cut = 1; cut < stages; cut++) {
@@ -226,7 +233,7 @@ function stageOf(built: BuiltModel, order: readonly PlannedLayer[], start: Bound
   const own = order.filter(({ name }) => !start?.front.has(name) && (!end || end.front.has(name)));
   const names = new Set(own.map(({ name }) => name));
   const variables = built.weights.map(({ path }) => path).filter((path) => names.has(layerOf(path)));
-  const stage = { layers: [...names], variables, received: start?.shape, passed: end?.shape, end: end?.tensor[0] };
+  const stage = { layers: [...names], variables, received: start?.shape, passed: end?.shape, end: end?.layer };
   if (plan.sequential) {
     const front = start ? [] : plan.layers.filter(({ className }) => className === 'InputLayer');
     const [first, ...rest] = own;

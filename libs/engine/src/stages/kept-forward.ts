@@ -3,19 +3,7 @@
  * go back over it at once. Here the tape of a pass is taken away from tf.js 4.22 after the pass, and is given back when its gradients are due.
  */
 import * as tf from '@tensorflow/tfjs-core';
-
-interface TapeNode {
-  readonly saved?: readonly tf.Tensor[];
-}
-
-/** What tf.js calls private. */
-interface Tapes {
-  readonly state: { activeTape: TapeNode[] | null };
-  startTape(): void;
-  endTape(): void;
-}
-
-const tapes = (): Tapes => tf.engine() as unknown as Tapes;
+import { disposeTape, tapes, withTape, type TapeNode } from '../training/tape.js';
 
 export class KeptForward {
   private constructor(
@@ -29,10 +17,7 @@ export class KeptForward {
     const engine = tapes();
     engine.startTape();
     try {
-      return new KeptForward(tf.tidy(forward), engine.state.activeTape!);
-    } catch (error) {
-      disposeSaved(engine.state.activeTape ?? []);
-      throw error;
+      return withTape(() => new KeptForward(tf.tidy(forward), engine.state.activeTape!));
     } finally {
       engine.endTape();
       engine.state.activeTape = null;
@@ -48,24 +33,14 @@ export class KeptForward {
       tapes().state.activeTape = this.tape;
       return of(this.output);
     };
-    try {
-      const { grads } = tf.engine().gradients(resumed, xs, undefined, true);
-      this.tape = []; // tf.js has disposed of it
-      return grads as (tf.Tensor | undefined)[];
-    } catch (error) {
-      this.dispose();
-      tapes().state.activeTape = null;
-      throw error;
-    }
+    const { grads } = withTape(() => tf.engine().gradients(resumed, xs, undefined, true));
+    this.tape = []; // tf.js has disposed of it
+    return grads as (tf.Tensor | undefined)[];
   }
 
   /** Frees what it keeps, where its gradients were not taken. */
   dispose(): void {
-    disposeSaved(this.tape);
+    disposeTape(this.tape);
     this.tape = [];
   }
-}
-
-function disposeSaved(tape: readonly TapeNode[]): void {
-  for (const { saved = [] } of tape) for (const tensor of saved) tensor.dispose();
 }

@@ -296,6 +296,33 @@ describe('where a model is cut', () => {
     }
   });
 
+  it('behind the last call of a layer that is called twice, and not between its calls', async () => {
+    const calls = [[['a', 0, 0, {}]], [['between', 0, 0, {}]]];
+    const model = graph(
+      IMAGE,
+      ['Flatten', { name: 'flat' }, 'image'],
+      ['Dense', { name: 'a', units: 8 }, 'flat'],
+      ['Dense', { name: 'shared', units: 8, activation: 'tanh' }, 'a'],
+      ['Dense', { name: 'between', units: 8 }, 'shared'],
+      ['Dense', { name: 'out', units: 10 }, 'between'],
+    );
+    const { layers } = (model as unknown as { topology: { config: { layers: { name: string; inbound_nodes: unknown }[] } } }).topology
+      .config;
+    Object.assign(
+      layers.find(({ name }) => name === 'shared')!,
+      { inbound_nodes: calls },
+    );
+    Object.assign(
+      layers.find(({ name }) => name === 'out')!,
+      { inbound_nodes: [[['shared', 1, 0, {}]]] },
+    );
+    const stages = await expectSameBits({ model }, { stages: 3 });
+    expect(stages.map(({ layers: own }) => own.join(' '))).toEqual(['flat a', 'shared between', 'out']);
+    await expect(layersOf(model, { stages: 2, cutAfter: ['between'] })).rejects.toThrow(
+      /only the output of shared, which is called on it, goes on: cut after "shared". It can be cut after a, shared$/,
+    );
+  });
+
   it('is refused inside of what a branch goes around, and behind a mask', async () => {
     const around = graph(
       IMAGE,

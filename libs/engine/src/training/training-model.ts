@@ -18,6 +18,7 @@ import { LogitsBefore } from '../loss/logits-before.js';
 import { evaluateLoss, type Scoring } from '../loss/loss.js';
 import { MaskRecorder, type OutputMasks } from '../loss/output-masks.js';
 import { Randomness } from './randomness.js';
+import { withTape } from './tape.js';
 import type { TensorMemory } from '../backends/tensor-memory.js';
 
 export class TrainingModel {
@@ -87,7 +88,7 @@ export class TrainingModel {
   ): tf.NamedTensorMap {
     const inputs = this.inputsOf(batch);
     noteInputs?.(inputs);
-    return this.watched((loss) => tf.variableGrads(() => loss(inputs, batch, lossOf), variables).grads);
+    return this.watched((loss) => withTape(() => tf.variableGrads(() => loss(inputs, batch, lossOf), variables).grads));
   }
 
   /** The same of the last stage of a model, and d/d(the tensor that it receives). */
@@ -98,7 +99,7 @@ export class TrainingModel {
   ): { readonly gradients: tf.NamedTensorMap; readonly received: tf.Tensor | undefined } {
     const inputs = this.inputsOf(batch);
     const xs = [...variables, inputs[0]!];
-    const { grads } = this.watched((loss) => tf.engine().gradients(() => loss(inputs, batch, lossOf), xs, undefined, true));
+    const { grads } = this.watched((loss) => withTape(() => tf.engine().gradients(() => loss(inputs, batch, lossOf), xs, undefined, true)));
     return { gradients: byName(variables, grads), received: grads[variables.length] };
   }
 

@@ -51,6 +51,8 @@ interface FitBatch {
 /** A step that was started. */
 interface Begun {
   readonly trainer: Trainer;
+  /** Its number, of the optimizer. */
+  readonly step: number;
   /** Waits for its end. It may be asked for once. */
   readonly result: () => StepResult;
   /** The optimizer has taken as many steps as before it: it has failed, or was left out. */
@@ -232,6 +234,7 @@ export class DistributedModel {
     if (!prepared)
       return {
         trainer,
+        step,
         result: () => {
           const result = trainer.step(batch, step, optimizer.learningRate);
           link.stepped(step);
@@ -241,7 +244,7 @@ export class DistributedModel {
       };
     const result = prepared.start(step, optimizer.learningRate);
     link.stepped(step); // whoever reads the optimizer now waits for the step
-    return { trainer, result, leaveOut: () => link.stepped(step - 1) };
+    return { trainer, step, result, leaveOut: () => link.stepped(step - 1) };
   }
 
   /** The threads go on with the next batch while tf.js keeps its books of this one. */
@@ -257,16 +260,20 @@ export class DistributedModel {
 
   private takeBegun({ trainer }: Session, fit: FitBatch | undefined): Begun | undefined {
     const { begun } = this;
-    if (!fit || begun?.trainer !== trainer || begun.rows !== fit.rows || begun.from !== fit.from) return undefined;
+    if (!fit || !begun) return undefined;
+    if (begun.trainer !== trainer || begun.rows !== fit.rows || begun.from !== fit.from) {
+      this.forgetBegun(); // of a fit beside this one
+      return undefined;
+    }
     this.begun = undefined;
     return begun;
   }
 
-  private resultOf({ result, leaveOut }: Begun): StepResult {
+  private resultOf({ step, result, leaveOut }: Begun): StepResult {
     try {
       return result();
     } catch (error) {
-      this.forgetBegun(); // the one behind it was left out
+      if (this.begun && this.begun.step > step) this.forgetBegun(); // it was left out
       leaveOut();
       throw error;
     }

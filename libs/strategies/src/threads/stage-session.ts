@@ -211,8 +211,9 @@ export class StageSession implements ModelSession {
     const { memory } = this;
     const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
     const gradScale = 1 / count;
-    // A loss may be no number while its slope is one: such a step must not look like others. The first element of the model is where other strategies say so.
-    if (this.index === 0 && !this.losses[this.set]!.every(Number.isFinite)) this.arena.f32(this.sum, 1)[0] = Number.NaN;
+    // A loss may be no number while its slope is one: such a step must not look like others. Other strategies say so in the first element of the model.
+    const isFirst = this.layout.variables[0]!.path === this.open.description.variables[0]!.path;
+    if (isFirst && !this.losses[this.set]!.every(Number.isFinite)) this.arena.f32(this.sum, 1)[0] = Number.NaN;
     for (const { range, isState } of this.updates) {
       const { offset, length } = range;
       const [params, grad] = [memory.parameters + offset * 4, this.sum + offset * 4];

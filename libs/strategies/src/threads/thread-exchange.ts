@@ -142,10 +142,10 @@ class ThreadTrainer implements Trainer {
   private readonly group: GroupThread | undefined;
   /** The version that all processes have. */
   private agreed = -1;
-  private readonly buffers: ({ readonly capacity: number; readonly boundaryRows: number; readonly buffers: BatchBuffers } | undefined)[] =
+  private readonly buffers: ({ readonly capacity: number; readonly betweenRows: number; readonly buffers: BatchBuffers } | undefined)[] =
     [];
-  /** Room for the tensors between stages. */
-  private readonly between: { rows: number; boundaries: NonNullable<BatchBuffers['boundaries']> } = { rows: 0, boundaries: [] };
+  /** Room for the tensors between stages, and for their gradients. */
+  private readonly between: Between = { rows: 0, values: [], gradientRows: 0, gradients: [] };
   /** The set of the batch that was prepared last. */
   private set = FIRST_SET;
   /** Number of the last step that was started. */
@@ -338,7 +338,7 @@ class ThreadTrainer implements Trainer {
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
     this.settle();
     const set = this.prepare ? PREDICTIONS_SET : FIRST_SET;
-    const buffers = this.buffersFor(count, set, rowsAtOnce * BOUNDARY_PARTS);
+    const buffers = this.buffersFor(count, set, Math.min(count, rowsAtOnce * BOUNDARY_PARTS));
     const inputs = this.views('inputs', buffers, count);
     fills.forEach((fill, i) => fill(inputs[i]!));
     const header = this.headers[set]!;
@@ -377,15 +377,17 @@ class ThreadTrainer implements Trainer {
     for (const answer of this.pool.ask(message)) okOf(answer);
   }
 
-  /** @param boundaryRows whose tensors are between two stages at a time */
-  private buffersFor(count: number, set: number, boundaryRows = count): BatchBuffers {
+  /** @param partRows of a prediction: rows whose tensors are between two stages at a time */
+  private buffersFor(count: number, set: number, partRows?: number): BatchBuffers {
     const present = this.buffers[set];
-    if (present && count <= present.capacity && boundaryRows <= present.boundaryRows) return present.buffers;
+    const betweenRows = this.boundaries.length > 0 ? (partRows ?? count) : 0;
+    if (present && count <= present.capacity && betweenRows <= present.betweenRows) return present.buffers;
     if (count > LIMITS.globalBatchExamples)
       throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
-    const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(count * floats * 4);
+    const capacity = Math.max(count, present?.capacity ?? 0);
+    const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(capacity * floats * 4);
     const { inputs, targets, outputs } = this.floats;
-    const boundaries = this.boundariesFor(boundaryRows);
+    const boundaries = this.boundariesFor(betweenRows, partRows === undefined);
     const buffers = {
       inputs: inputs.map(shared),
       targets: targets.map(shared),
@@ -394,20 +396,33 @@ class ThreadTrainer implements Trainer {
       boundaries,
     };
     this.ask({ kind: 'buffers', model: this.model, buffers, set });
-    this.buffers[set] = { capacity: count, boundaryRows, buffers };
+    this.buffers[set] = { capacity, betweenRows: this.between.rows, buffers };
     this.group?.useBuffers(this.pool, this.model, buffers);
     return buffers;
   }
 
-  private boundariesFor(rows: number): NonNullable<BatchBuffers['boundaries']> {
+  /** @param isStep gradients come back */
+  private boundariesFor(rows: number, isStep: boolean): NonNullable<BatchBuffers['boundaries']> {
     const { between } = this;
+    const shared = (length: number) => (floats: number) => new SharedArrayBuffer(length * floats * 4);
     if (rows > between.rows) {
-      const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(rows * floats * 4);
-      between.boundaries = this.boundaries.map((floats) => ({ values: shared(floats), gradients: shared(floats) }));
+      between.values = this.boundaries.map(shared(rows));
       between.rows = rows;
     }
-    return between.boundaries;
+    if (isStep && rows > between.gradientRows) {
+      between.gradients = this.boundaries.map(shared(rows));
+      between.gradientRows = rows;
+    }
+    return between.values.map((values, i) => ({ values, gradients: between.gradients[i] ?? new SharedArrayBuffer(0) }));
   }
+}
+
+/** For each boundary between stages a tensor of so many rows. */
+interface Between {
+  rows: number;
+  values: readonly SharedArrayBuffer[];
+  gradientRows: number;
+  gradients: readonly SharedArrayBuffer[];
 }
 
 /** What the optimizer keeps, as the trainer sees it. */
@@ -445,7 +460,7 @@ export function okOf(answer: FromThread | undefined): Extract<FromThread, { kind
   throw new ThreadError(answer.message);
 }
 
-/** The failure of the first replica that failed, so that it is the same in every run. */
+/** The failure of the first replica that failed: the same in every run, unless stages fail at different micro-batches. */
 function replicaError(failures: readonly FromThread[], step: number): Error {
   const [first] = failures.filter((answer) => answer.kind === 'failed').sort((a, b) => (a.replica ?? -1) - (b.replica ?? -1));
   if (!first) return new ThreadError('a replica failed and did not say why');

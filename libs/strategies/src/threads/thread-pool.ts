@@ -41,8 +41,8 @@ export class ThreadPool {
   private commands = 0;
   /** Steps of one model that were started and not yet waited for: at most two. */
   private readonly running = new Set<() => FromThread[]>();
-  /** Those that have failed, or were left out, and of which whoever started them has not asked yet. */
-  private readonly untold = new Set<() => FromThread[]>();
+  /** Steps that failed or were left out, and whose result has not been asked for yet, with their model. */
+  private readonly untold = new Map<() => FromThread[], number>();
   /** The model whose steps they are. */
   private runs = -1;
   private state: 'open' | 'broken' | 'disposed' = 'open';
@@ -102,13 +102,13 @@ export class ThreadPool {
    * when it has failed. Whatever else the threads are given waits for both.
    * @param set which numbers and buffers it uses
    * @returns waits for its end: what replicas failed with, or that the step was left out
-   * @throws ThreadError for a step behind one that has failed, as long as nobody has asked what came of that one
+   * @throws ThreadError for a step of a model whose step before has failed, as long as nobody has asked what came of that one
    */
   begin(kind: typeof STEP | typeof PREDICT, model: number, set: number): () => FromThread[] {
     const hasFailed = Atomics.load(this.cells, FAILED) !== 0;
     if (this.running.size > 1 || kind !== STEP || this.runs !== model || hasFailed) this.settle();
     else this.check();
-    if (kind === STEP && this.untold.size > 0) throw new ThreadError(LEFT_OUT);
+    if (kind === STEP && [...this.untold.values()].includes(model)) throw new ThreadError(LEFT_OUT);
     this.runs = model;
     if (this.running.size === 0) Atomics.store(this.cells, FAILED, 0);
     Atomics.store(this.cells, MODEL, model);
@@ -117,12 +117,18 @@ export class ThreadPool {
     let failures: FromThread[] | undefined;
     const settled = (): FromThread[] => {
       if (failures) return failures;
+      for (const earlier of this.running) {
+        if (earlier === settled) break;
+        earlier(); // what is said of failures is said of the first one
+      }
       this.finish(command, this.options.deadlineMs);
       this.running.delete(settled);
       const failed = Atomics.load(this.cells, FAILED);
       failures = failed !== 0 && ((failed - command) | 0) <= 0 ? [...this.answers(), ...this.failuresElsewhere()] : [];
-      if (failed === ((command - 1) | 0) && failures.length === 0) failures.push({ kind: 'failed', message: LEFT_OUT });
-      if (failures.length > 0) this.untold.add(settled);
+      if (failures.length === 0 && failed === ((command - 1) | 0)) failures.push({ kind: 'failed', message: LEFT_OUT });
+      if (failures.length === 0 && failed === command)
+        failures.push({ kind: 'failed', message: 'a compute thread failed and did not say why' });
+      if (failures.length > 0) this.untold.set(settled, model);
       return failures;
     };
     this.running.add(settled);
