@@ -6,7 +6,7 @@
  * gradients of rows that it has passed on is kept until these come back (kept-forward.ts).
  */
 import type { Layout } from '@paceline/learning';
-import type { ModelDescription, RowFormat } from '@paceline/spec';
+import { matchesPatterns, type ModelDescription, type RowFormat } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type StartedBackend } from '../backends/start-backend.js';
 import { describeModel } from '../describe/describe.js';
@@ -14,6 +14,7 @@ import type { Batch, TrainedPart } from '../engine.js';
 import { differentiableLoss } from '../loss/loss.js';
 import { buildModel } from '../model/build-model.js';
 import { bindEnds } from '../model/ends.js';
+import { freezeOf } from '../topology/frozen-layers.js';
 import { planModel } from '../topology/plan-model.js';
 import { Housekeeping } from '../training/garbage.js';
 import { byName, type LossOf, TrainingModel, withMask } from '../training/training-model.js';
@@ -84,7 +85,7 @@ interface Kept {
   readonly round: number;
   /** Undefined where nothing in the stage, and nothing in front of it, is trained. */
   readonly forward: KeptForward | undefined;
-  /** Variables that are trained, and the tensor that was received. */
+  /** Variables that are trained, and the tensor that was received, where its gradient is needed. */
   readonly xs: tf.Tensor[];
   /** Of layers, after these rows. */
   readonly state: readonly Float32Array[];
@@ -98,6 +99,8 @@ interface Taken {
 class TfjsStageEngine implements StageEngine {
   readonly stage: Stage;
   readonly fields: readonly number[];
+  /** Whether somebody in front needs the gradient of what the stage receives: there is nothing to train where all is frozen. */
+  private readonly returns: boolean;
   private readonly seed: number;
   private readonly model: TrainingModel;
   private readonly store: VariableStore;
@@ -111,7 +114,8 @@ class TfjsStageEngine implements StageEngine {
   ) {
     const { plan, root } = planModel(spec, format);
     const whole = buildModel(plan, root, false);
-    const stage = cutModel(whole, cuts)[index]!;
+    const stages = cutModel(whole, cuts);
+    const stage = stages[index]!;
     const ends = bindEnds(whole.model, plan, root, spec, format);
     const shapes = [...(stage.received ? [stage.received] : []), ...stage.inputs.map((input) => ends.inputs[input]!.shape)];
     const inputs = shapes.map((shape, field) => ({ name: `input ${field}`, shape, field, length: sizeOf(shape) }));
@@ -134,6 +138,9 @@ class TfjsStageEngine implements StageEngine {
     this.stage = stage;
     this.fields = stage.inputs.map((input) => ends.inputs[input]!.field);
     this.seed = spec.seed;
+    const patterns = freezeOf(plan, spec.freeze);
+    const inFront = new Set(stages.slice(0, index).flatMap((other) => other.variables));
+    this.returns = whole.weights.some(({ path, trainable }) => trainable && inFront.has(path) && !matchesPatterns(patterns, path));
   }
 
   load(flat: Float32Array): void {
@@ -142,14 +149,14 @@ class TfjsStageEngine implements StageEngine {
   }
 
   pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void {
-    const { model, store, backend, stage } = this;
+    const { model, store, backend } = this;
     backend.activate();
     model.checkInputs(batch);
     if (this.kept.has(key.replica)) throw new Error(`rows of replica ${key.replica} are passed on twice`);
     store.restoreState();
     this.during(key, () => {
       const { inputs, output } = model.passing(batch);
-      const xs: tf.Tensor[] = [...store.trainable, ...(stage.received ? inputs.slice(0, 1) : [])];
+      const xs: tf.Tensor[] = [...store.trainable, ...(this.returns ? inputs.slice(0, 1) : [])];
       const forward = xs.length > 0 ? KeptForward.of(output) : undefined;
       this.kept.set(key.replica, { round: key.round, forward, xs, state: store.stateNow() });
       passed.set(backend.memory.values(forward?.output ?? output()));
@@ -195,14 +202,14 @@ class TfjsStageEngine implements StageEngine {
       batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
       return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
     };
-    this.take(model.lastStageGradients(batch, this.store.trainable, lossOf), pieces, received);
+    this.take(model.lastStageGradients(batch, this.store.trainable, lossOf, this.returns), pieces, received);
     return sums[0]!;
   }
 
   private take({ gradients, received: gradient }: Taken, pieces: readonly Float32Array[], received: Float32Array | undefined): void {
     this.store.takeGradients(gradients, pieces, true);
     if (gradient) received?.set(this.backend.memory.values(gradient));
-    else received?.fill(0); // the loss does not depend on it
+    else received?.fill(0); // the loss does not depend on it, or nobody needs it
   }
 
   predict(batch: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void {

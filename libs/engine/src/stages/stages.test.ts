@@ -196,6 +196,27 @@ describe('a model in stages has the bits of the whole one', () => {
     await expectSameBits({ model: DEEP, freeze: ['hidden/kernel', 'conv/*', 'norm/*'] }, { stages: 3, cutAfter: ['drop', 'hidden'] });
   });
 
+  it.each([[['conv/*', 'norm/*']], [['conv/*', 'norm/*', 'second/*']], [['hidden/*', 'out/*']]])(
+    'with %j frozen: a front, two stages, or the end',
+    async (freeze) => {
+      await expectSameBits({ model: DEEP, freeze }, { stages: 4, cutAfter: ['drop', 'pool2', 'noise'] });
+    },
+  );
+
+  it('without a gradient for stages in front in which all is frozen', async () => {
+    const { engines } = await staged({ model: DEEP, freeze: ['conv/*', 'norm/*'] }, { stages: 3, cutAfter: ['drop', 'pool2'] });
+    const batch = batchOf(2);
+    const passed = [new Float32Array(2 * sizeOf(engines[0]!.stage.passed!)), new Float32Array(2 * sizeOf(engines[1]!.stage.passed!))];
+    engines[0]!.pass(KEY, batch, passed[0]!);
+    engines[1]!.pass(KEY, { ...batch, inputs: [passed[0]!] }, passed[1]!);
+    const back = passed.map(({ length }) => new Float32Array(length).fill(7));
+    const outOf = ({ length }: Staged): Float32Array => new Float32Array(length);
+    engines[2]!.gradients(KEY, { ...batch, inputs: [passed[1]!] }, { out: outOf(engines[2]!), received: back[1] });
+    engines[1]!.gradients(KEY, { ...batch, inputs: [passed[0]!] }, { out: outOf(engines[1]!), passed: back[1], received: back[0] });
+    expect(back[1]!.some((value) => value !== 0)).toBe(true); // `second` is trained
+    expect(back[0]!.every((value) => value === 0)).toBe(true);
+  });
+
   it('with branches inside of a stage', async () => {
     const model = graph(
       IMAGE,

@@ -91,15 +91,18 @@ export class TrainingModel {
     return this.watched((loss) => withTape(() => tf.variableGrads(() => loss(inputs, batch, lossOf), variables).grads));
   }
 
-  /** The same of the last stage of a model, and d/d(the tensor that it receives). */
+  /** The same of the last stage of a model, and, where it is needed, d/d(the tensor that it receives). */
   lastStageGradients(
     batch: Batch,
     variables: readonly tf.Variable[],
     lossOf: LossOf,
+    returns: boolean,
   ): { readonly gradients: tf.NamedTensorMap; readonly received: tf.Tensor | undefined } {
     const inputs = this.inputsOf(batch);
-    const xs = [...variables, inputs[0]!];
-    const { grads } = this.watched((loss) => withTape(() => tf.engine().gradients(() => loss(inputs, batch, lossOf), xs, undefined, true)));
+    const xs = [...variables, ...(returns ? inputs.slice(0, 1) : [])];
+    const of = (loss: LossOfInputs) => () => loss(inputs, batch, lossOf);
+    if (xs.length === 0) return this.watched((loss) => (of(loss)(), { gradients: {}, received: undefined }));
+    const { grads } = this.watched((loss) => withTape(() => tf.engine().gradients(of(loss), xs, undefined, true)));
     return { gradients: byName(variables, grads), received: grads[variables.length] };
   }
 
