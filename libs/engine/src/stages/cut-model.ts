@@ -12,8 +12,8 @@
  * | max pooling does not follow a convolution there | the engine computes the two as one: apart they may have other bits |
  * | there are weights in front, and behind | a stage without weights has nothing to train. Frozen weights count here |
  *
- * Of these, boundaries are taken with which the stage that computes most computes least. What a layer computes is estimated as multiplications: its weights times
- * the positions of its output, and a few per element of its output.
+ * The boundaries that are taken make the largest stage as small as possible. Sizes are estimates, in multiplications: a layer counts its weights times the positions
+ * of its output, and a few per element of its output.
  */
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { ModelError } from '../errors/model-error.js';

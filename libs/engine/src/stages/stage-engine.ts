@@ -58,7 +58,7 @@ export interface StageEngine {
 export interface StageOptions {
   readonly spec: TrainedPart;
   readonly format: RowFormat;
-  /** Of the variables of the stage. */
+  /** The layout of the stage's variables. */
   readonly layout: Layout;
   readonly cuts: StageCuts;
   /** From 0. */

@@ -93,7 +93,7 @@ export class StageSession implements ModelSession {
   private version = -1;
   /** Where the sum of the present step lies. */
   private sum = 0;
-  /** Of the step: the micro-batch that is computed. */
+  /** The micro-batch that is computed now, in a step. */
   microBatch: number | undefined;
 
   /** @param layout of the variables of the stage */
