@@ -276,10 +276,12 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
 
   it('a thread that does not answer in time, or has ended, fails every call and blocks none', async () => {
     const batch = batchOf(2);
-    // Wide products on a processor: a step takes seconds, and whatever comes before it milliseconds.
+    // Wide products on a processor: a step takes seconds. What comes before it takes milliseconds, or is late itself on a busy machine.
     const slow = sequential(input, ['Dense', { units: 4096 }], ['Dense', { units: 4096 }], out10);
-    await elsewhere.ask('start', { input: { model: slow }, answerDeadlineMs: 500 });
-    const failure = await elsewhere.step([batchOf(256)]).then(() => 'it has answered', String);
+    const failure = await elsewhere
+      .ask('start', { input: { model: slow }, answerDeadlineMs: 500 })
+      .then(() => elsewhere.step([batchOf(256)]))
+      .then(() => 'it has answered', String);
     const [late] = /the GPU thread has not answered (?:load|step) within 500 ms/.exec(failure) ?? [];
     expect(late, failure).toBeDefined();
     await expect(elsewhere.ask('memory')).rejects.toThrow(`${late}: memory is not answered`);
