@@ -5,6 +5,7 @@ import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
+  kindAndSize,
   CLASSES,
   compiled,
   EXAMPLES,
@@ -113,16 +114,7 @@ describe('as tf.js', () => {
       });
       const frozen = tfl.layers.dense({ units: 4, name: 'kept', kernelInitializer: kernelInitializer(2), trainable: false });
       const both = tfl.layers.concatenate().apply([encoder.apply(a) as tfl.SymbolicTensor, frozen.apply(b) as tfl.SymbolicTensor]);
-      const kind = tfl.layers.dense({ units: CLASSES, activation: 'softmax', name: 'kind', kernelInitializer: kernelInitializer(3) });
-      const size = tfl.layers.dense({ units: 1, name: 'size', kernelInitializer: kernelInitializer(4) });
-      const model = tfl.model({
-        inputs: [a, b],
-        outputs: [kind.apply(both) as tfl.SymbolicTensor, size.apply(both) as tfl.SymbolicTensor],
-      });
-      return compiled(model, () => tf.train.adam(0.02), {
-        loss: { kind: 'categoricalCrossentropy', size: 'meanSquaredError' },
-        metrics: { kind: 'accuracy', size: 'mae' } as never,
-      });
+      return kindAndSize(a, b, both as tfl.SymbolicTensor, kernelInitializer);
     };
     const [plain, distributed] = [build(), strategy.scope(build)];
     const before = distributed.getLayer('kept').getWeights()[0]!.dataSync<'float32'>().slice();

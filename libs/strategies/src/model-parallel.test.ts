@@ -3,7 +3,20 @@ import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ModelParallelStrategy } from './model-parallel.js';
-import { CLASSES, compiled, expectSame, FEATURES, mlp, oneHot, QUIET, rows, values, weightsOf, type Optimizer } from './models.fixture.js';
+import {
+  kindAndSize,
+  CLASSES,
+  compiled,
+  expectSame,
+  FEATURES,
+  mlp,
+  oneHot,
+  QUIET,
+  rows,
+  values,
+  weightsOf,
+  type Optimizer,
+} from './models.fixture.js';
 import type { Strategy } from './strategy.js';
 import { MirroredStrategy } from './thread-strategies.js';
 
@@ -98,16 +111,7 @@ describe('a model in stages', () => {
         .dense({ units: 5, activation: 'tanh', kernelInitializer: kernel(1), name: 'first' })
         .apply(a) as tfl.SymbolicTensor;
       const both = tfl.layers.concatenate({ name: 'both' }).apply([first, b]) as tfl.SymbolicTensor;
-      const kind = tfl.layers.dense({ units: CLASSES, activation: 'softmax', name: 'kind', kernelInitializer: kernel(3) });
-      const size = tfl.layers.dense({ units: 1, name: 'size', kernelInitializer: kernel(4) });
-      const model = tfl.model({
-        inputs: [a, b],
-        outputs: [kind.apply(both) as tfl.SymbolicTensor, size.apply(both) as tfl.SymbolicTensor],
-      });
-      return compiled(model, () => tf.train.adam(0.02), {
-        loss: { kind: 'categoricalCrossentropy', size: 'meanSquaredError' },
-        metrics: { kind: 'accuracy', size: 'mae' } as never,
-      });
+      return kindAndSize(a, b, both, kernel);
     };
     const parallel = kept(new ModelParallelStrategy({ cutAfter: ['first'] }));
     const [plain, staged] = [build(), parallel.scope(build)];

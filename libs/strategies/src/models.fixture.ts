@@ -66,3 +66,19 @@ export function expectSame(actual: tfl.History, expected: tfl.History, relative 
 }
 
 export const weightsOf = (model: tfl.LayersModel): number[][] => model.getWeights().map((weight) => [...weight.dataSync<'float32'>()]);
+
+/** A model of two inputs with an output for a class and one for a number, of what both inputs have become. */
+export function kindAndSize(
+  a: tfl.SymbolicTensor,
+  b: tfl.SymbolicTensor,
+  both: tfl.SymbolicTensor,
+  initializer: (seed: number) => ReturnType<typeof kernel>,
+) {
+  const kind = tfl.layers.dense({ units: CLASSES, activation: 'softmax', name: 'kind', kernelInitializer: initializer(3) });
+  const size = tfl.layers.dense({ units: 1, name: 'size', kernelInitializer: initializer(4) });
+  const model = tfl.model({ inputs: [a, b], outputs: [kind.apply(both) as tfl.SymbolicTensor, size.apply(both) as tfl.SymbolicTensor] });
+  return compiled(model, () => tf.train.adam(0.02), {
+    loss: { kind: 'categoricalCrossentropy', size: 'meanSquaredError' },
+    metrics: { kind: 'accuracy', size: 'mae' } as never,
+  });
+}

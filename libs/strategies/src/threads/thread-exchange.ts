@@ -1,12 +1,13 @@
 /** Exchange over the compute threads of this process: all gradients lie in one shared memory, nothing is sent. */
 import { crc32 } from 'node:zlib';
 import { createLayout, replicaRows, type Layout } from '@paceline/learning';
-import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
-import { ArgumentError, ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
+import { fieldLength, type ModelDescription } from '@paceline/spec';
+import { ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
 import type { Exchange, FlatValues, HostBatch, HostRows, PreparedStep, StepResult, Trainer, TrainingPlan } from '../exchange.js';
 import type { LocalReplicas } from '../replicas/distributed-dataset.js';
 import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
+import { BufferSets } from './buffer-sets.js';
 import { FunctionCalls } from './function-calls.js';
 import { initialSlots, type OuterRule } from '../update-rule.js';
 import type { GroupThread } from '../members/group-link.js';
@@ -137,15 +138,10 @@ class ThreadTrainer implements Trainer {
   private readonly headers: readonly Float64Array[];
   private readonly losses: readonly Float64Array[];
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
-  /** Float32 of an example, of the tensor at each boundary between stages. */
-  private readonly boundaries: readonly number[];
   private readonly group: GroupThread | undefined;
   /** The version that all processes have. */
   private agreed = -1;
-  private readonly buffers: ({ readonly capacity: number; readonly betweenRows: number; readonly buffers: BatchBuffers } | undefined)[] =
-    [];
-  /** Room for the tensors between stages, and for their gradients. */
-  private readonly between: Between = { rows: 0, values: [], gradientRows: 0, gradients: [] };
+  private readonly buffers: BufferSets;
   /** The set of the batch that was prepared last. */
   private set = FIRST_SET;
   /** Number of the last step that was started. */
@@ -161,7 +157,6 @@ class ThreadTrainer implements Trainer {
   ) {
     this.description = description;
     this.stages = stages.map(({ layers }) => layers);
-    this.boundaries = stages.slice(0, -1).map(({ passed }) => passed);
     this.layout = createLayout(description);
     const { group, local, pipeline } = options;
     this.group = group;
@@ -188,6 +183,10 @@ class ThreadTrainer implements Trainer {
       targets: plan.format.targets.map(fieldLength),
       outputs: description.outputs.map(fieldLength),
     };
+    this.buffers = new BufferSets({ ...this.floats, boundaries: stages.slice(0, -1).map(({ passed }) => passed) }, (buffers, set) => {
+      this.ask({ kind: 'buffers', model, buffers, set });
+      group?.useBuffers(pool, model, buffers);
+    });
     const { updaters, loadsEarly } = options;
     if (local && fragments > 0) this.course = this.fragmentCourse(local);
     const opened = { model, description, memory, updaters, loadsEarly, share, outer: local?.outer, fragments };
@@ -277,7 +276,7 @@ class ThreadTrainer implements Trainer {
 
   private prepared(batch: HostBatch, set: number): PreparedStep {
     const { count } = batch;
-    const buffers = this.buffersFor(count, set);
+    const buffers = this.buffers.of(count, set);
     const [inputs, targets, outputs] = [
       this.views('inputs', buffers, count),
       this.views('targets', buffers, count),
@@ -338,7 +337,7 @@ class ThreadTrainer implements Trainer {
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
     this.settle();
     const set = this.prepare ? PREDICTIONS_SET : FIRST_SET;
-    const buffers = this.buffersFor(count, set, Math.min(count, rowsAtOnce * BOUNDARY_PARTS));
+    const buffers = this.buffers.of(count, set, Math.min(count, rowsAtOnce * BOUNDARY_PARTS));
     const inputs = this.views('inputs', buffers, count);
     fills.forEach((fill, i) => fill(inputs[i]!));
     const header = this.headers[set]!;
@@ -376,53 +375,6 @@ class ThreadTrainer implements Trainer {
   private ask(message: Parameters<ThreadPool['ask']>[0]): void {
     for (const answer of this.pool.ask(message)) okOf(answer);
   }
-
-  /** @param partRows of a prediction: rows whose tensors are between two stages at a time */
-  private buffersFor(count: number, set: number, partRows?: number): BatchBuffers {
-    const present = this.buffers[set];
-    const betweenRows = this.boundaries.length > 0 ? (partRows ?? count) : 0;
-    if (present && count <= present.capacity && betweenRows <= present.betweenRows) return present.buffers;
-    if (count > LIMITS.globalBatchExamples)
-      throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
-    const capacity = Math.max(count, present?.capacity ?? 0);
-    const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(capacity * floats * 4);
-    const { inputs, targets, outputs } = this.floats;
-    const boundaries = this.boundariesFor(betweenRows, partRows === undefined);
-    const buffers = {
-      inputs: inputs.map(shared),
-      targets: targets.map(shared),
-      weights: shared(1),
-      outputs: outputs.map(shared),
-      boundaries,
-    };
-    this.ask({ kind: 'buffers', model: this.model, buffers, set });
-    this.buffers[set] = { capacity, betweenRows: this.between.rows, buffers };
-    this.group?.useBuffers(this.pool, this.model, buffers);
-    return buffers;
-  }
-
-  /** @param isStep gradients come back */
-  private boundariesFor(rows: number, isStep: boolean): NonNullable<BatchBuffers['boundaries']> {
-    const { between } = this;
-    const shared = (length: number) => (floats: number) => new SharedArrayBuffer(length * floats * 4);
-    if (rows > between.rows) {
-      between.values = this.boundaries.map(shared(rows));
-      between.rows = rows;
-    }
-    if (isStep && rows > between.gradientRows) {
-      between.gradients = this.boundaries.map(shared(rows));
-      between.gradientRows = rows;
-    }
-    return between.values.map((values, i) => ({ values, gradients: between.gradients[i] ?? new SharedArrayBuffer(0) }));
-  }
-}
-
-/** For each boundary between stages a tensor of so many rows. */
-interface Between {
-  rows: number;
-  values: readonly SharedArrayBuffer[];
-  gradientRows: number;
-  gradients: readonly SharedArrayBuffer[];
 }
 
 /** What the optimizer keeps, as the trainer sees it. */
