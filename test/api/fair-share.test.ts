@@ -5,8 +5,11 @@
 import { ManualQueue, placementJobSchema, WORKER_PLACEMENT_QUEUE } from '@paceline/control-plane';
 import { serverPartBytes, type ModelDescription, type RunSpec } from '@paceline/spec';
 import { describe, expect, it } from 'vitest';
-import { Database } from '../../apps/api/src/database/database.js';
+import { BackgroundDatabase, Database } from '../../apps/api/src/database/database.js';
 import { Queues } from '../../apps/api/src/dispatch/queues.js';
+import { Shares } from '../../apps/api/src/dispatch/shares.js';
+import { Settings } from '../../apps/api/src/environment.js';
+import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { checkpointWritten, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
 import { CREATE_RUN, createRun, until, untilStatus, type ControlPlane } from './services.js';
 
@@ -34,6 +37,23 @@ describe('places of servers', () => {
     await until('the reason', async () => /the team holds 3 of 16 places, and one team may hold 3/.test(await reasonOf(small, others[2]!)));
     expect(await isSent(many[12]!)).toBe(false);
     expect(await reasonOf(small, others[2]!)).not.toContain('greedy');
+  });
+
+  it('are not held by a run that is made while they are counted', async () => {
+    const { app } = plane.api;
+    const database = app.get(BackgroundDatabase);
+    let made: string | undefined;
+    const run = Object.create(database.run, {
+      findMany: {
+        value: async (query: Parameters<typeof database.run.findMany>[0]) => {
+          made ??= await createRun(plane.admin);
+          return database.run.findMany(query);
+        },
+      },
+    });
+    const shares = new Shares(Object.create(database, { run: { value: run } }), app.get(Fleet), app.get(Settings));
+    const { holding } = await shares.read();
+    expect([...holding]).not.toContain(made);
   });
 });
 

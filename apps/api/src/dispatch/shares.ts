@@ -120,19 +120,18 @@ export class Shares {
 
   /** A run holds its places from the moment that the first of its placements is sent. */
   private async liveRuns(): Promise<(PlacedRun & { readonly isOnWorkers: boolean })[]> {
-    const [rows, placements] = await Promise.all([
-      this.database.run.findMany({
-        where: { status: { in: LIVE_STATUSES } },
-        select: { id: true, teamId: true, attempt: true, serverCount: true, createdAt: true, statusChangedAt: true },
-        orderBy: { createdAt: 'asc' },
-        take: MAX_RUNS,
-      }),
-      this.database.outbox.groupBy({
-        by: ['runId', 'attempt'],
-        where: { kind: 'placement', run: { status: 'QUEUED' } },
-        _count: { id: true, sentAt: true },
-      }),
-    ]);
+    const rows = await this.database.run.findMany({
+      where: { status: { in: LIVE_STATUSES } },
+      select: { id: true, teamId: true, attempt: true, serverCount: true, createdAt: true, statusChangedAt: true },
+      orderBy: { createdAt: 'asc' },
+      take: MAX_RUNS,
+    });
+    // Behind the runs: a run that was made between both would seem to have its places, and be sent beyond the share of its team.
+    const placements = await this.database.outbox.groupBy({
+      by: ['runId', 'attempt'],
+      where: { kind: 'placement', run: { status: 'QUEUED' } },
+      _count: { id: true, sentAt: true },
+    });
     const unsent = new Set(placements.flatMap(({ runId, attempt, _count }) => (_count.sentAt === 0 ? [`${runId}/${attempt}`] : [])));
     // Runs without servers have their shards on workers; specs are large, and most runs have servers.
     const onWorkers = rows.filter(({ serverCount }) => serverCount === 0).map(({ id }) => id);
