@@ -1,4 +1,5 @@
 /** The api process: `node dist/main.js`. Prints one ready line; logs go to stderr. */
+import './wasm-tiering.js';
 import { announceReady, createLogger, exitWithError, onShutdown } from '@paceline/runtime';
 import { startApi } from './api-process.js';
 import { readSettings } from './environment.js';
