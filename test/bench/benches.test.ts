@@ -193,15 +193,13 @@ const BENCHES: Readonly<
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread'],
     },
     {
-      flags: ['--only', 'zoo-cnn,deep', '--batches', '1', '--warm-up', '1', '--repetitions', '1', '--micro-batches', '2'],
-      rows: ['zoo-cnn', 'deep'].flatMap((model) =>
-        ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
-          what,
-          model,
-          batch: 128,
-          ofStock: null,
-        })),
-      ),
+      flags: ['--only', 'deep', '--batches', '1', '--warm-up', '1', '--repetitions', '1', '--micro-batches', '2'],
+      rows: ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
+        what,
+        model: 'deep',
+        batch: 128,
+        ofStock: null,
+      })),
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofOneThread'],
     },
   ],

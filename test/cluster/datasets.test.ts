@@ -6,7 +6,6 @@ import { importDataset } from '@paceline/ingest';
 import type { RunSpecInput } from '@paceline/spec';
 import { Stack } from '@paceline/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { leaks } from './leaks.js';
 import { png } from './png.js';
 import { eventsOf } from './whole-runs.js';
 
@@ -226,5 +225,3 @@ test('a fleet that sees another data store is named before the run begins', asyn
     message: expect.stringMatching(/no worker sees the data store of the api.*PACELINE_DATA_STORE/),
   });
 });
-
-leaks(() => stack);

@@ -1,9 +1,9 @@
-/** Of two workers one leaks: it begins anew while the other goes on, with the bits of a run without. Of an asynchronous run the only one leaks. Alone in a synchronous one: test/cluster/leaks.ts. */
+/** A worker whose engine leaks begins anew between two rounds, alone or beside another that goes on: the run has the bits of one without. So does the only one of an asynchronous run. */
 import type { RunSpecInput } from '@paceline/spec';
 import { Stack } from '@paceline/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { LEAKY, PLANTED, SUSPECT, expectRecycled } from '../cluster/leaks.js';
 import { eventsOf, expectComplete, reference, typesOf, untilStatus } from '../cluster/whole-runs.js';
+import { LEAKY, PLANTED, SUSPECT, expectRecycled } from './leaky.js';
 
 /** The leaky one may come late: enough rounds are left for it to be found. */
 const LONG: RunSpecInput = { ...LEAKY, length: { rounds: 1_200 } };
@@ -14,6 +14,16 @@ beforeAll(async () => {
   stack = await Stack.start({ servers: 1, workers: 1 });
 });
 afterAll(() => stack?.stop());
+
+test('the only worker begins anew between two rounds', async () => {
+  await stack.haveWorkers(0);
+  const leaky = await stack.addWorker(PLANTED);
+  const { id } = await stack.client.createRun(LEAKY);
+  await expectComplete(stack, id, LEAKY);
+  await expectRecycled(stack, id, leaky);
+  await stack.haveWorkers(0);
+  await stack.haveWorkers(1);
+});
 
 test('one worker of two leaks and begins anew', async () => {
   const leaky = await stack.addWorker(PLANTED);

@@ -74,6 +74,8 @@ export class Coordinator {
   private round = 0;
   /** Replicas keep something for functions of `run`. */
   private hasRun = false;
+  /** Steps that wait for workers, which may wait for a server: they end with it. */
+  private readonly waiting = new Set<(fault: Error) => void>();
   /** What the replicas of a worker kept is lost. */
   private forgotten: MemberGone | undefined;
 
@@ -214,7 +216,11 @@ export class Coordinator {
 
   private dial(place: number, deadlineMs: number): Promise<Peer> {
     const nothing = (): Promise<never> => Promise.reject(new TaskError('BAD_MESSAGE', 'a coordinator is asked for nothing'));
-    return this.options.tasks.dial(place, deadlineMs, nothing);
+    const { servers, tasks } = this.options;
+    return tasks.dial(place, deadlineMs, nothing, (why) => {
+      if (!servers.includes(place)) return;
+      for (const end of this.waiting) end(this.faultOf(new TaskError(GONE, why), place));
+    });
   }
 
   private openedBy(worker: number, model: number, plan: TrainingPlan, description: ModelDescription) {
@@ -245,9 +251,17 @@ export class Coordinator {
       floats.outputs.map((width, i) => this.rows(buffers.outputs[i]!, width, count, worker));
     const isRead = name === 'predict' || plan.readsOutputs;
     const content = (worker: number) => ({ body: { ...body, readsOutputs: isRead }, parts: partsOf(worker) });
-    const answers = await this.all(this.options.workers, name, content, isRead ? outputs : undefined);
+    const answers = await this.whileServersAreThere(this.all(this.options.workers, name, content, isRead ? outputs : undefined));
     const stepped = answers.map((answer) => answer.body as Stepped);
     return { losses: Float64Array.from(stepped.flatMap(({ losses }) => losses)), failures: stepped.flatMap(({ failures }) => failures) };
+  }
+
+  /** A worker that has lost a server dials it until the deadline, in case only the connection broke. Here it is known at once. */
+  private whileServersAreThere<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.waiting.add(reject);
+      work.then(resolve, reject).finally(() => this.waiting.delete(reject));
+    });
   }
 
   /** The rows of the replicas of a worker. */

@@ -1,11 +1,10 @@
 /**
- * A worker whose engine leaks begins anew between two rounds: the run has the bits of one without, and says which layer it was. On a stack with
- * one server; workers of its own. Beside another worker, and in an asynchronous run: test/soak/leak.test.ts.
+ * A run whose model leaves a tensor behind in each step, and what the run says of the worker that began anew for it: test/soak/leak.test.ts.
  */
 import type { RunSpecInput } from '@paceline/spec';
 import type { Stack, TestProcess } from '@paceline/testkit';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { SPEC, eventsOf, expectComplete, logged, reference, typesOf } from './whole-runs.js';
+import { expect } from 'vitest';
+import { SPEC, eventsOf, logged, typesOf } from '../cluster/whole-runs.js';
 
 export const LEAKY: RunSpecInput = {
   ...SPEC,
@@ -47,23 +46,3 @@ export async function expectRecycled(stack: Stack, id: string, leaky: TestProces
   expect(leaky.child.exitCode, 'the process is the same').toBeNull();
   expect(logged(leaky, 'step task taken', id).length, 'it has taken a seat again').toBeGreaterThanOrEqual(2);
 }
-
-export const leaks = (given: () => Stack): void => {
-  describe('a worker that leaks', () => {
-    let stack: Stack;
-    let leaky: TestProcess;
-    beforeAll(async () => {
-      stack = given();
-      await reference(LEAKY);
-      await stack.haveWorkers(0);
-      leaky = await stack.addWorker(PLANTED);
-    });
-    afterAll(() => stack.haveWorkers(0));
-
-    test('begins anew between two rounds', async () => {
-      const { id } = await stack.client.createRun(LEAKY);
-      await expectComplete(stack, id, LEAKY);
-      await expectRecycled(stack, id, leaky);
-    });
-  });
-};
