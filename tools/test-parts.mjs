@@ -132,6 +132,7 @@ export const PARTS = [
       'libs/hosting/src/server/fuzz-frames.test.ts',
       'libs/hosting/src/server/credit-windows.test.ts',
       'libs/hosting/src/server/table-store.test.ts',
+      'libs/ingest/src/hostile.test.ts',
       'libs/codecs/src/mutated.test.ts',
       'libs/exchange/src/transfer/rows.test.ts',
       'libs/collectives/src/group-deaths.test.ts',

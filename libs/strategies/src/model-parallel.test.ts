@@ -64,19 +64,25 @@ const bits = (model: tfl.LayersModel): string =>
   JSON.stringify(weightsOf(model).map((weight) => [...new Uint32Array(Float32Array.from(weight).buffer)]));
 
 describe('a model in stages', () => {
-  it.each<[number, number, number]>([
-    [3, 5, 7],
-    [3, 4, 2], // micro-batches without rows
+  it.each([
+    { stages: 3, pipelines: 1, microBatches: 5, batchSize: 7 },
+    // Micro-batches, and in predictions pipelines, without rows; nodes of the tree that lie in two pipelines.
+    { stages: 2, pipelines: 3, microBatches: 3, batchSize: 5 },
     ...(IS_SOAK
-      ? ([
-          [2, 4, 8],
-          [2, 1, 8],
-        ] as [number, number, number][])
+      ? [
+          { stages: 2, pipelines: 1, microBatches: 4, batchSize: 8 },
+          { stages: 2, pipelines: 1, microBatches: 1, batchSize: 8 },
+          { stages: 3, pipelines: 1, microBatches: 4, batchSize: 2 },
+          { stages: 2, pipelines: 2, microBatches: 2, batchSize: 9 },
+          { stages: 3, pipelines: 2, microBatches: 5, batchSize: 22 },
+          { stages: 2, pipelines: 4, microBatches: 1, batchSize: 8 },
+        ]
       : []),
-  ])('in %i stages and %i micro-batches, with batches of %i, has the bits of as many replicas', async (stages, microBatches, batchSize) => {
+  ])('%o has the bits of as many replicas', async ({ stages, pipelines, microBatches, batchSize }) => {
     const build = () => compiled(cnn(), () => tf.train.adam(0.01));
-    const mirrored = kept(new MirroredStrategy({ threads: 1, replicas: microBatches, seed: 5 }));
-    const parallel = kept(new ModelParallelStrategy({ stages, microBatches, seed: 5 }));
+    const mirrored = kept(new MirroredStrategy({ threads: 1, replicas: pipelines * microBatches, seed: 5 }));
+    const parallel = kept(new ModelParallelStrategy({ stages, pipelines, microBatches, seed: 5 }));
+    expect(parallel.numReplicasInSync).toBe(pipelines);
     const [expected, staged] = [mirrored.scope(build), parallel.scope(build)];
     const args = { ...QUIET, epochs: 3, batchSize };
     const [xs, ys] = [images(), oneHot(IMAGES)];
@@ -153,7 +159,10 @@ describe('a model in stages', () => {
     expect(bits(model)).not.toBe(before);
   });
 
-  it('goes on after a step, and a prediction, that have failed in the first stage', async () => {
+  it.each([
+    { stages: 3, pipelines: 1, microBatches: 5, failed: 2 },
+    { stages: 2, pipelines: 2, microBatches: 3, failed: 3 },
+  ])('goes on after a step, and a prediction, that have failed in the first stage: %o', async ({ failed, ...sizes }) => {
     const build = () => {
       const layers = [
         tfl.layers.reshape({ targetShape: [2], inputShape: [2] }), // tf.js writes the shape of the encoding over that of what comes
@@ -164,9 +173,10 @@ describe('a model in stages', () => {
       ];
       return compiled(tfl.sequential({ layers }), () => tf.train.sgd(0.1), { loss: 'meanSquaredError', metrics: [] });
     };
-    const parallel = kept(new ModelParallelStrategy({ stages: 3, microBatches: 5 }));
-    const mirrored = kept(new MirroredStrategy({ threads: 1, replicas: 5 }));
+    const parallel = kept(new ModelParallelStrategy(sizes));
+    const mirrored = kept(new MirroredStrategy({ threads: 1, replicas: sizes.pipelines * sizes.microBatches }));
     const [staged, expected] = [parallel.scope(build), mirrored.scope(build)];
+    const named = new RegExp(`replica ${failed}, step 1, layer .*: .*numTokens`);
     const numbersWith = (wrong: number) =>
       tf.tensor2d(
         Array.from({ length: 40 }, (_, i) => (i === 22 ? wrong : i % 4)),
@@ -175,7 +185,7 @@ describe('a model in stages', () => {
     const ys = tf.ones([20, 1]);
     for (const model of [staged, expected]) {
       await model.trainOnBatch(numbersWith(1), ys);
-      await expect(model.trainOnBatch(numbersWith(9), ys)).rejects.toThrow(/replica 2, step 1, layer .*: .*numTokens/);
+      await expect(model.trainOnBatch(numbersWith(9), ys)).rejects.toThrow(named);
       expect(() => model.predict(numbersWith(9), { batchSize: 3 })).toThrow(/numTokens/);
       await model.trainOnBatch(numbersWith(2), ys);
     }
@@ -185,7 +195,7 @@ describe('a model in stages', () => {
   it('marks a step whose loss is no number where other strategies do', async () => {
     const build = () => compiled(mlp('linear', 1), () => tf.train.sgd(0.1), { loss: 'meanAbsoluteError', metrics: [] });
     const [parallel, mirrored] = [
-      kept(new ModelParallelStrategy({ microBatches: 4 })),
+      kept(new ModelParallelStrategy({ pipelines: 2, microBatches: 2 })),
       kept(new MirroredStrategy({ threads: 1, replicas: 4 })),
     ];
     const [staged, expected] = [parallel.scope(build), mirrored.scope(build)];
@@ -230,11 +240,14 @@ describe('is refused', () => {
   it.each([
     [{ stages: 1 }, /stages must be a whole number from 2 to 256, not 1/],
     [{ stages: 2.5 }, /stages must be a whole number/],
+    [{ pipelines: 0 }, /pipelines must be a whole number from 1 to 128, not 0/],
+    [{ stages: 100, pipelines: 3 }, /pipelines must be a whole number from 1 to 2, not 3/],
     [{ microBatches: 0 }, /microBatches must be a whole number from 1 to 1024, not 0/],
+    [{ pipelines: 4, microBatches: 257 }, /microBatches must be a whole number from 1 to 256, not 257/],
     [{ cutAfter: 'first' }, /cutAfter must be an array of 1 to 255 names of layers/],
     [{ cutAfter: [] }, /cutAfter must be an array/],
     [{ stages: 3, cutAfter: ['a'] }, /3 stages end after 2 layers and the last one, and cutAfter names 1/],
-    [{ threads: 2 }, /ModelParallelStrategy has no option "threads": it takes stages, microBatches, cutAfter, seed, deadlineMs/],
+    [{ threads: 2 }, /ModelParallelStrategy has no option "threads": it takes stages, pipelines, microBatches, cutAfter, seed, deadlineMs/],
     [{ seed: -1 }, /seed must be a whole number/],
   ])('the options %j', (options, message) => {
     expect(() => new ModelParallelStrategy(options as never)).toThrow(message);

@@ -12,7 +12,7 @@ import { ThreadExchange } from './threads/thread-exchange.js';
 const NAME = 'ModelParallelStrategy';
 /** A model seldom has as many layers that can be told apart as a machine has cores. */
 const STAGES = 2;
-const KNOWN = ['stages', 'microBatches', 'cutAfter', 'seed', 'deadlineMs'];
+const KNOWN = ['stages', 'pipelines', 'microBatches', 'cutAfter', 'seed', 'deadlineMs'];
 /**
  * Stages wait for each other for (stages − 1) / (microBatches + stages − 1) of a step (GPipe, arXiv:1811.06965, section 2.3): a fifth for two stages. With more
  * micro-batches they wait less, but each micro-batch writes a gradient of all weights, and products of few rows are slower.
@@ -21,17 +21,16 @@ const MICRO_BATCHES_PER_STAGE = 2;
 
 /**
  * Cuts each model into stages. A compute thread has the variables, the gradients and the update of one stage; the micro-batches of each batch
- * go through the stages one behind the other (pipeline parallelism: GPipe, arXiv:1811.06965, with the order of PipeDream-Flush, arXiv:2104.04473). There is one replica.
+ * go through the stages one behind the other (pipeline parallelism: GPipe, arXiv:1811.06965, with the order of PipeDream-Flush, arXiv:2104.04473). Several such
+ * pipelines may stand side by side (data parallelism over them: arXiv:2104.04473, section 3): each is a replica.
  */
 export class ModelParallelStrategy extends Strategy {
   /** @throws ArgumentError for an option that has no meaning */
   constructor(options: ModelParallelOptions = {}) {
     const pipeline = pipelineOf(options);
-    const { deadlineMs } = countsOf(options, NAME, KNOWN, { threads: pipeline.stages, replicas: 1 });
-    super(
-      new ThreadExchange({ threads: pipeline.stages, replicas: 1, deadlineMs, updaters: pipeline.stages, loadsEarly: true, pipeline }),
-      options,
-    );
+    const { stages, pipelines } = pipeline;
+    const counts = countsOf(options, NAME, KNOWN, { threads: stages * pipelines, replicas: pipelines });
+    super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true, pipeline }), options);
   }
 
   /**
@@ -61,7 +60,7 @@ function pipelineOf(options: ModelParallelOptions): Pipeline {
   const isNames = (names: unknown): boolean => Array.isArray(names) && names.every((name) => typeof name === 'string');
   if (cutAfter !== undefined && !(isNames(cutAfter) && cutAfter.length > 0 && cutAfter.length < THREADS_MAX))
     throw new ArgumentError(`${NAME}: cutAfter must be an array of 1 to ${THREADS_MAX - 1} names of layers`);
-  const whole = (key: 'stages' | 'microBatches', least: number, most: number, otherwise: number): number => {
+  const whole = (key: 'stages' | 'pipelines' | 'microBatches', least: number, most: number, otherwise: number): number => {
     const value: unknown = options[key] ?? otherwise;
     if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return Number(value);
     throw new ArgumentError(`${NAME}: ${key} must be a whole number from ${least} to ${most}, not ${String(value)}`);
@@ -71,5 +70,7 @@ function pipelineOf(options: ModelParallelOptions): Pipeline {
     throw new ArgumentError(
       `${NAME}: ${stages} stages end after ${stages - 1} layers and the last one, and cutAfter names ${cutAfter.length}`,
     );
-  return { stages, microBatches: whole('microBatches', 1, LIMITS.replicas, stages * MICRO_BATCHES_PER_STAGE), cutAfter };
+  const pipelines = whole('pipelines', 1, Math.floor(THREADS_MAX / stages), 1);
+  const most = Math.floor(LIMITS.replicas / pipelines);
+  return { stages, pipelines, microBatches: whole('microBatches', 1, most, Math.min(most, stages * MICRO_BATCHES_PER_STAGE)), cutAfter };
 }

@@ -72,7 +72,7 @@ export interface ModelMemory {
   readonly zeros: number;
   /** HEADER float64 for each set. */
   readonly header: SharedArrayBuffer;
-  /** Float64, for each set: the sum of the losses of each replica's examples, of all replicas; where a model is cut into stages, one for each stage and micro-batch. */
+  /** Float64, for each set: the sum of the losses of each replica's examples, of all replicas; where a model is cut into stages, one for each stage and micro-batch, of all pipelines. */
   readonly losses: SharedArrayBuffer;
   /** Where the group thread receives. */
   readonly scratch: number;
@@ -108,9 +108,11 @@ export interface Share {
   readonly nodes: readonly { readonly lo: number; readonly hi: number }[];
 }
 
-/** How a model is cut into stages, one for each thread, and what goes through them. */
+/** How a model is cut into stages, one for each thread of a pipeline, and what goes through them. */
 export interface Pipeline extends StageCuts {
-  /** Parts of a batch that go through the stages one behind the other. */
+  /** Pipelines side by side, each of which has a part of the batch. */
+  readonly pipelines: number;
+  /** Parts of that which go through the stages one behind the other. */
   readonly microBatches: number;
 }
 
@@ -121,6 +123,8 @@ export interface OpenPipeline extends Pipeline {
   readonly variables: readonly (readonly string[])[];
   /** Counters of what went over each boundary (stage-session.ts). */
   readonly flow: SharedArrayBuffer;
+  /** Of each thread: where the sums of its micro-batches lie (pipeline.ts). */
+  readonly sums: SharedArrayBuffer;
 }
 
 export interface OpenModel extends TrainingPlan {

@@ -1,3 +1,7 @@
+/** 64 bytes: no two threads write to one line of the cache. */
+const LINE_FLOATS = 16;
+const floorTo = (step: number, value: number): number => Math.floor(value / step) * step;
+
 /** Parts of a flat vector. */
 export interface Range {
   readonly offset: number;
@@ -16,4 +20,11 @@ export function joined(chunk: Range, variables: readonly Range[]): Range[] {
     else ranges.push({ offset: from, length: to - from });
   }
   return ranges;
+}
+
+/** What of a chunk lies in a share of a range that `shares` threads divide evenly; undefined for nothing. */
+export function shareOfChunk(chunk: Range, { offset, length }: Range, share: number, shares: number): Range | undefined {
+  const border = (i: number): number => offset + (i === shares ? length : floorTo(LINE_FLOATS, (i * length) / shares));
+  const [from, to] = [Math.max(border(share), chunk.offset), Math.min(border(share + 1), chunk.offset + chunk.length)];
+  return share < shares && from < to ? { offset: from, length: to - from } : undefined;
 }

@@ -30,7 +30,7 @@ import {
 } from './protocol.js';
 import { fragmentsOf, within, type Fragment, type FragmentRange } from './fragments.js';
 import { LocalUpdates, type UpdatedRange } from './local-updates.js';
-import { joined, type Range } from './ranges.js';
+import { joined, shareOfChunk, type Range } from './ranges.js';
 import type { ModelSession } from './model-session.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
@@ -181,12 +181,9 @@ export class ReplicaSession implements ModelSession {
   }
 
   /** This thread's share of a range, in a chunk: the threads that update have even shares. */
-  private ownPartOf(chunk: Chunk, { offset, length }: Range): Chunk[] {
-    const { updaters } = this.open;
-    const border = (i: number): number => offset + (i === updaters ? length : floorTo(LINE_FLOATS, (i * length) / updaters));
-    const [first, end] = [border(this.index), border(this.index + 1)];
-    const [from, to] = [Math.max(first, chunk.offset), Math.min(end, chunk.offset + chunk.length)];
-    return this.index < updaters && from < to ? [{ ...chunk, offset: from, length: to - from }] : [];
+  private ownPartOf(chunk: Chunk, range: Range): Chunk[] {
+    const part = shareOfChunk(chunk, range, this.index, this.open.updaters);
+    return part ? [{ ...chunk, ...part }] : [];
   }
 
   /** Parameter servers update what this process adds up. */
@@ -308,10 +305,6 @@ export class ReplicaSession implements ModelSession {
     this.engine.dispose();
   }
 }
-
-/** 64 bytes: no two threads write to one line of the cache. */
-const LINE_FLOATS = 16;
-const floorTo = (step: number, value: number): number => Math.floor(value / step) * step;
 
 const updated = (chunks: readonly { readonly trained: readonly Range[]; readonly isState: boolean }[]): UpdatedRange[] =>
   chunks.flatMap(({ trained, isState }) => trained.map(({ offset, length }) => ({ offset, length, isState })));

@@ -29,7 +29,7 @@ function placedModel(lengths: readonly [number, number]) {
     end: undefined,
   }));
   const share = { replicas: 1, from: 0, to: 1, nodes: [{ lo: 0, hi: 1 }] };
-  return { layout, ...placedStages(layout, description, stages, { stages: 2, microBatches: 4 }, { share, slots: [0, 0.5] }) };
+  return { layout, ...placedStages(layout, description, stages, { stages: 2, pipelines: 1, microBatches: 4 }, { share, slots: [0, 0.5] }) };
 }
 
 const FIRST = 100_000;
@@ -37,7 +37,7 @@ const SECOND = 300_000;
 
 it('an arena for each stage, as large as the stage needs', () => {
   const { memories } = placedModel([FIRST, SECOND]);
-  const vectors = 1 + vectorsOf({ stages: 2, microBatches: 4 }) + 2; // parameters, gradients, slots
+  const vectors = 1 + vectorsOf({ stages: 2, pipelines: 1, microBatches: 4 }) + 2; // parameters, gradients, slots
   const [first, second] = memories.map(({ arena }) => arena.buffer.byteLength);
   for (const [bytes, elements] of [
     [first, FIRST],

@@ -22,11 +22,14 @@
  * | RETURNED | the stage behind | micro-batches whose gradient lies in the boundary; in a prediction those whose tensor was taken out |
  *
  * In each step or prediction they rise by all of its micro-batches, also when a stage fails or the step is left out: whoever waits goes on then, and looks whether
- * the step has failed. A prediction cuts its rows by `rowsAtOnce`, and a boundary has room for the tensors of BOUNDARY_PARTS such parts.
+ * the step has failed. A prediction cuts its rows by `rowsAtOnce`, and a boundary has room for the tensors of a few such parts (pipeline.ts).
+ *
+ * Several pipelines may stand side by side, as replicas do: each has a thread for every stage, and micro-batches of its own. Threads of one stage share its
+ * arena. Each adds up the nodes of the reduction tree that are its own; then each adds those of all in its share of the elements, and updates that.
  */
 import { createStageEngine, describeModel, describeStages, type Batch, type StageEngine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
-import { layoutOfPart, ReductionTree, replicaRows, type Layout } from '@paceline/learning';
+import { layoutOfPart, ReductionTree, replicaRows, split, type Layout, type Node } from '@paceline/learning';
 import { fieldLength } from '@paceline/spec';
 import { STEP, waitFor } from './cells.js';
 import type { ModelSession } from './model-session.js';
@@ -47,8 +50,19 @@ import {
   type OpenPipeline,
   type ToThread,
 } from './protocol.js';
-import { BOUNDARY_PARTS, COUNTERS, lossesOfStages, PASSED, RETURNED } from './pipeline.js';
-import { joined, type Range } from './ranges.js';
+import {
+  boundaryRoom,
+  COUNTERS,
+  leavesOf,
+  lossesOfStages,
+  nodesOf,
+  partsInBoundary,
+  PASSED,
+  RETURNED,
+  roomOfPart,
+  sumsOf,
+} from './pipeline.js';
+import { joined, shareOfChunk, type Range } from './ranges.js';
 import { engineSpec } from './replica-session.js';
 import { updateOf, type Update } from './updates.js';
 
@@ -75,8 +89,8 @@ export class StageSession implements ModelSession {
   readonly isLocal = false;
   readonly isServed = false;
   readonly isSharded = false;
-  /** The model has one, which all stages compute together. */
-  readonly replicas = [0];
+  /** The one that the stages of this thread's pipeline compute together. */
+  readonly replicas: readonly number[];
   private readonly headers: readonly Float64Array[];
   private readonly losses: readonly Float64Array[];
   private readonly buffers: (BatchBuffers | undefined)[] = [];
@@ -86,21 +100,25 @@ export class StageSession implements ModelSession {
   private readonly parameters: Float32Array;
   private readonly flow: Int32Array;
   private readonly update: Update;
-  private updates: { readonly range: Range; readonly isState: boolean }[] = [];
+  /** What of the chunks is this thread's to update. */
+  private updates: { readonly own: Range; readonly trained: readonly Range[]; readonly isState: boolean }[] = [];
+  /** The nodes of each pipeline, and where their sums lie. */
+  private readonly sums: readonly { readonly nodes: readonly Node[]; readonly pointers: Int32Array }[];
+  /** Vectors for the gradients of this thread. */
+  private readonly gradientVectors: readonly number[];
   /** What went over the boundaries in all steps and predictions before this one. */
   private before = { passed: 0, returned: 0 };
   private loaded = -1;
   private version = -1;
-  /** Where the sum of the present step lies. */
-  private sum = 0;
   /** The micro-batch that is computed now, in a step. */
   microBatch: number | undefined;
 
-  /** @param layout of the variables of the stage */
+  /** @param line which of the pipelines it belongs to @param layout of the variables of the stage */
   private constructor(
     private readonly open: OpenModel,
     private readonly pipeline: OpenPipeline,
     private readonly index: number,
+    private readonly line: number,
     private readonly layout: Layout,
     private readonly engine: StageEngine,
     private readonly hasFailed: () => boolean,
@@ -112,15 +130,24 @@ export class StageSession implements ModelSession {
     this.losses = sets.map((set) => lossesOf(this.memory.losses, set, lossesOfStages(pipeline)));
     this.parameters = this.arena.f32(this.memory.parameters, layout.totalLength);
     this.flow = new Int32Array(pipeline.flow);
+    this.replicas = [line];
+    this.sums = Array.from({ length: pipeline.pipelines }, (_, p) => ({
+      nodes: nodesOf(pipeline, p),
+      pointers: sumsOf(pipeline.sums, pipeline, index, p),
+    }));
+    const { gradients } = this.memory;
+    const [from, to] = [line, line + 1].map((p) => (p * gradients.length) / pipeline.pipelines);
+    this.gradientVectors = gradients.slice(from, to);
     this.update = updateOf(open.rule, this.memory.zeros);
     this.freeze([]);
   }
 
-  /** @param hasFailed whether a stage has failed in the present step or prediction */
-  static async open(open: OpenModel, pipeline: OpenPipeline, index: number, hasFailed: () => boolean): Promise<StageSession> {
+  /** @param thread its number: those of a pipeline come one after the other @param hasFailed whether a stage has failed in the present step or prediction */
+  static async open(open: OpenModel, pipeline: OpenPipeline, thread: number, hasFailed: () => boolean): Promise<StageSession> {
+    const [line, index] = [Math.floor(thread / pipeline.stages), thread % pipeline.stages];
     const layout = layoutOfPart(open.description, pipeline.variables[index]!);
     const engine = await createStageEngine({ spec: engineSpec(open.spec), format: open.format, layout, cuts: pipeline, index });
-    return new StageSession(open, pipeline, index, layout, engine, hasFailed);
+    return new StageSession(open, pipeline, index, line, layout, engine, hasFailed);
   }
 
   useBuffers(buffers: BatchBuffers, set = FIRST_SET): void {
@@ -135,9 +162,11 @@ export class StageSession implements ModelSession {
   freeze(paths: readonly string[]): void {
     const frozen = new Set(paths);
     const trained = this.layout.variables.filter(({ path, section }) => section === 'state' || !frozen.has(path));
-    this.updates = this.layout.chunks.flatMap((chunk) =>
-      joined(chunk, trained).map((range) => ({ range, isState: chunk.section === 'state' })),
-    );
+    const whole = { offset: 0, length: this.layout.totalLength };
+    this.updates = this.layout.chunks.flatMap((chunk) => {
+      const own = shareOfChunk(chunk, whole, this.line, this.pipeline.pipelines);
+      return own ? [{ own, trained: joined(own, trained), isState: chunk.section === 'state' }] : [];
+    });
   }
 
   load(): void {
@@ -156,8 +185,8 @@ export class StageSession implements ModelSession {
     const { microBatches } = this.pipeline;
     const ahead = Math.min(this.pipeline.stages - 1 - this.index, microBatches);
     this.losses[this.set]!.fill(0, this.lossAt(0), this.lossAt(microBatches));
-    const free = [...this.memory.gradients];
-    const tree = new ReductionTree<number>(microBatches, {
+    const free = [...this.gradientVectors];
+    const tree = new ReductionTree<number>(leavesOf(this.pipeline), {
       add: (into, from) => this.arena.kernels.add(into, from, this.layout.totalLength),
       release: (vector) => free.push(vector),
     });
@@ -165,7 +194,8 @@ export class StageSession implements ModelSession {
     const take = (): void => {
       const vector = free.pop()!;
       this.gradients(taken, vector);
-      tree.insert({ lo: taken, hi: ++taken }, vector);
+      const leaf = this.leafOf(taken++);
+      tree.insert({ lo: leaf, hi: leaf + 1 }, vector);
       moved();
     };
     for (let microBatch = 0; microBatch < microBatches && !this.hasFailed(); microBatch++) {
@@ -176,18 +206,22 @@ export class StageSession implements ModelSession {
       if (microBatch >= ahead) take();
     }
     while (taken < microBatches && !this.hasFailed()) take();
-    if (!this.hasFailed()) this.sum = tree.takeRoot();
+    if (this.hasFailed()) return;
+    const { nodes, pointers } = this.sums[this.line]!;
+    for (const [i, node] of nodes.entries()) pointers[i] = tree.take(node)!;
   }
 
   predict(_: number, moved: () => void): void {
-    const [count, rowsAtOnce] = [this.header[COUNT]!, this.header[ROWS_AT_ONCE]!];
+    const rowsAtOnce = this.header[ROWS_AT_ONCE]!;
     const { passed, returned } = this.before;
-    for (let [part, from] = [0, 0]; from < count; part++, from += rowsAtOnce) {
-      const rows = { from, to: Math.min(from + rowsAtOnce, count) };
-      const slot = (part % BOUNDARY_PARTS) * rowsAtOnce;
+    const own = this.ownRows();
+    const room = this.line * boundaryRoom(this.pipeline, this.header[COUNT]!, rowsAtOnce);
+    for (let [part, from] = [0, own.from]; from < own.to; part++, from += rowsAtOnce) {
+      const rows = { from, to: Math.min(from + rowsAtOnce, own.to) };
+      const slot = room + roomOfPart(part, rowsAtOnce);
       const inBoundary = { from: slot, to: slot + rows.to - from };
       this.await(this.index - 1, PASSED, passed + part + 1);
-      if (!this.isLast) this.await(this.index, RETURNED, returned + part + 1 - BOUNDARY_PARTS);
+      if (!this.isLast) this.await(this.index, RETURNED, returned + part + 1 - partsInBoundary);
       if (this.hasFailed()) return;
       const batch = this.batch(rows, inBoundary);
       this.engine.predict(batch, this.isLast ? batch.outputs! : [this.boundary(this.index, inBoundary, 'values')]);
@@ -201,7 +235,8 @@ export class StageSession implements ModelSession {
     this.engine.forget();
     this.microBatch = undefined;
     const { passed, returned } = this.before;
-    const parts = kind === STEP ? this.pipeline.microBatches : Math.ceil(this.header[COUNT]! / this.header[ROWS_AT_ONCE]!);
+    const own = this.ownRows();
+    const parts = kind === STEP ? this.pipeline.microBatches : Math.ceil((own.to - own.from) / this.header[ROWS_AT_ONCE]!);
     this.before = { passed: (passed + parts) | 0, returned: (returned + parts) | 0 };
     this.tell(this.index, PASSED, this.before.passed);
     this.tell(this.index - 1, RETURNED, this.before.returned);
@@ -213,16 +248,30 @@ export class StageSession implements ModelSession {
     const gradScale = 1 / count;
     // A loss may be no number while its slope is one: such a step must not look like others. Other strategies say so in the first element of the model.
     const isFirst = this.layout.variables[0]!.path === this.open.description.variables[0]!.path;
-    if (isFirst && !this.losses[this.set]!.every(Number.isFinite)) this.arena.f32(this.sum, 1)[0] = Number.NaN;
-    for (const { range, isState } of this.updates) {
-      const { offset, length } = range;
-      const [params, grad] = [memory.parameters + offset * 4, this.sum + offset * 4];
-      if (isState) this.arena.kernels.scaleInto(params, grad, length, gradScale);
-      else {
-        const slots = memory.slots.map((pointer) => pointer + offset * 4);
-        this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
+    const isMarked = isFirst && !this.losses[this.set]!.every(Number.isFinite);
+    for (const { own, trained, isState } of this.updates) {
+      const sum = this.sum(own, 0, leavesOf(this.pipeline));
+      if (isMarked && own.offset === 0) this.arena.f32(sum, 1)[0] = Number.NaN;
+      for (const { offset, length } of trained) {
+        const [params, grad] = [memory.parameters + offset * 4, sum + (offset - own.offset) * 4];
+        if (isState) this.arena.kernels.scaleInto(params, grad, length, gradScale);
+        else {
+          const slots = memory.slots.map((pointer) => pointer + offset * 4);
+          this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
+        }
       }
     }
+  }
+
+  /** Adds up what the pipelines have of a node, over some elements, in the vector of its first part. */
+  private sum(own: Range, lo: number, hi: number): number {
+    const { nodes, pointers } = this.sums[Math.floor(lo / this.pipeline.microBatches)]!;
+    const found = nodes.findIndex((node) => node.lo === lo && node.hi === hi);
+    if (found >= 0) return pointers[found]! + own.offset * 4;
+    const middle = split(lo, hi);
+    const into = this.sum(own, lo, middle);
+    this.arena.kernels.add(into, this.sum(own, middle, hi), own.length);
+    return into;
   }
 
   close(): void {
@@ -239,7 +288,7 @@ export class StageSession implements ModelSession {
 
   /** Gives the next stage what this one makes of a micro-batch. */
   private pass(microBatch: number): void {
-    this.microBatch = microBatch;
+    this.microBatch = this.leafOf(microBatch);
     const rows = this.rowsOf(microBatch);
     this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
     if (this.hasFailed()) return;
@@ -249,7 +298,7 @@ export class StageSession implements ModelSession {
 
   /** Takes the gradients of a micro-batch, and gives the stage before that of what came from there. */
   private gradients(microBatch: number, vector: number): void {
-    this.microBatch = microBatch;
+    this.microBatch = this.leafOf(microBatch);
     const rows = this.rowsOf(microBatch);
     if (this.isLast) this.await(this.index - 1, PASSED, this.before.passed + microBatch + 1);
     else this.await(this.index, RETURNED, this.before.returned + microBatch + 1);
@@ -269,15 +318,25 @@ export class StageSession implements ModelSession {
   }
 
   private lossAt(microBatch: number): number {
-    return (this.isLast ? 0 : this.index + 1) * this.pipeline.microBatches + microBatch;
+    return (this.isLast ? 0 : this.index + 1) * leavesOf(this.pipeline) + this.leafOf(microBatch);
   }
 
   private keyOf(microBatch: number): { round: number; replica: number } {
-    return { round: this.header[STEP_NUMBER]! - 1, replica: microBatch };
+    return { round: this.header[STEP_NUMBER]! - 1, replica: this.leafOf(microBatch) };
+  }
+
+  /** The number of a micro-batch of this pipeline among those of all. */
+  private leafOf(microBatch: number): number {
+    return this.line * this.pipeline.microBatches + microBatch;
   }
 
   private rowsOf(microBatch: number): Rows {
-    return replicaRows(this.header[COUNT]!, this.pipeline.microBatches, microBatch);
+    return replicaRows(this.header[COUNT]!, leavesOf(this.pipeline), this.leafOf(microBatch));
+  }
+
+  /** Rows that this pipeline predicts. */
+  private ownRows(): Rows {
+    return replicaRows(this.header[COUNT]!, this.pipeline.pipelines, this.line);
   }
 
   /** What the engine of the stage takes of the rows, whose tensor lies in the boundary at `inBoundary`. */
@@ -305,13 +364,18 @@ export class StageSession implements ModelSession {
 
   /** In front of the first stage and behind the last one nobody waits. */
   private await(boundary: number, counter: number, target: number): void {
-    if (boundary >= 0) waitFor(this.flow, boundary * COUNTERS + counter, target);
+    if (boundary >= 0) waitFor(this.flow, this.counterOf(boundary, counter), target);
   }
 
   private tell(boundary: number, counter: number, value: number): void {
     if (boundary < 0 || boundary === this.pipeline.stages - 1) return;
-    Atomics.store(this.flow, boundary * COUNTERS + counter, value);
-    Atomics.notify(this.flow, boundary * COUNTERS + counter);
+    const at = this.counterOf(boundary, counter);
+    Atomics.store(this.flow, at, value);
+    Atomics.notify(this.flow, at);
+  }
+
+  private counterOf(boundary: number, counter: number): number {
+    return (this.line * (this.pipeline.stages - 1) + boundary) * COUNTERS + counter;
   }
 }
 

@@ -34,7 +34,7 @@ import {
   type Pipeline,
   type Share,
 } from './protocol.js';
-import { BOUNDARY_PARTS, flowBytes, lossesOfStages } from './pipeline.js';
+import { boundaryRoom, flowBytes, lossesOfStages, sumsBytes } from './pipeline.js';
 import { placedStages } from './stage-memory.js';
 import { PREDICT, STEP } from './cells.js';
 import { FragmentCourse, fragmentsOf, layersOf, type FragmentRules } from './fragments.js';
@@ -55,7 +55,7 @@ export interface ThreadExchangeOptions {
   readonly group?: GroupThread;
   /** Replicas train alone. */
   readonly local?: LocalTraining;
-  /** Each model is cut into stages, one for each thread; there is one replica. */
+  /** Each model is cut into stages, one for each thread of a pipeline; each pipeline is a replica. */
   readonly pipeline?: Pipeline;
 }
 
@@ -139,6 +139,7 @@ class ThreadTrainer implements Trainer {
   private readonly losses: readonly Float64Array[];
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
   private readonly group: GroupThread | undefined;
+  private readonly pipeline: Pipeline | undefined;
   /** The version that all processes have. */
   private agreed = -1;
   private readonly buffers: BufferSets;
@@ -160,6 +161,7 @@ class ThreadTrainer implements Trainer {
     this.layout = createLayout(description);
     const { group, local, pipeline } = options;
     this.group = group;
+    this.pipeline = pipeline;
     this.local = local;
     const share = shareOf(options);
     this.share = share;
@@ -195,7 +197,8 @@ class ThreadTrainer implements Trainer {
       cutAfter: stages.flatMap(({ end }) => end ?? []), // so nobody balances them again
       memories: staged.memories,
       variables: stages.map(({ variables }) => variables),
-      flow: new SharedArrayBuffer(flowBytes(pipeline.stages)),
+      flow: new SharedArrayBuffer(flowBytes(pipeline)),
+      sums: new SharedArrayBuffer(sumsBytes(pipeline)),
     };
     const answers = pool.ask({ kind: 'open', ...plan, ...opened, pipeline: opening });
     try {
@@ -336,8 +339,9 @@ class ThreadTrainer implements Trainer {
 
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
     this.settle();
+    const { pipeline } = this;
     const set = this.prepare ? PREDICTIONS_SET : FIRST_SET;
-    const buffers = this.buffers.of(count, set, Math.min(count, rowsAtOnce * BOUNDARY_PARTS));
+    const buffers = this.buffers.of(count, set, pipeline ? pipeline.pipelines * boundaryRoom(pipeline, count, rowsAtOnce) : 0);
     const inputs = this.views('inputs', buffers, count);
     fills.forEach((fill, i) => fill(inputs[i]!));
     const header = this.headers[set]!;
