@@ -32,6 +32,8 @@ interface PendingFetch {
 export class ManualQueue<T> implements JobQueue<T> {
   private readonly worker: Worker;
   private readonly queue: Queue;
+  /** The connection of `queue`. */
+  private readonly redis: Redis;
   private taken = 0;
   private pending: PendingFetch | undefined;
   /** Jobs refused because their payload does not fit the schema. */
@@ -62,7 +64,8 @@ export class ManualQueue<T> implements JobQueue<T> {
       lockDuration: LOCK_MS,
       drainDelay: 1,
     });
-    this.queue = new Queue(name, { connection: connection() });
+    this.redis = connection();
+    this.queue = new Queue(name, { connection: this.redis });
     this.worker.on('error', () => undefined);
     this.queue.on('error', () => undefined);
   }
@@ -90,13 +93,20 @@ export class ManualQueue<T> implements JobQueue<T> {
 
   private fetch(): PendingFetch {
     const token = `${this.owner}-${++this.taken}`;
-    const answer = this.worker.getNextJob(token, { block: false }) as Promise<Job | undefined>;
+    const answer = this.next(token);
     const fetch: PendingFetch = { token, answer, cancelKeep: undefined };
     // Refused by Redis: asked anew. Whoever waits for the answer hears of it.
     answer.catch(() => {
       if (this.pending === fetch) this.pending = undefined;
     });
     return fetch;
+  }
+
+  /** Idle processes ask ten times a second: the script of BullMQ, which takes a job and its lock, costs several times as much as to see that there is none. */
+  private async next(token: string): Promise<Job | undefined> {
+    const waiting = ['wait', 'prioritized', 'delayed'].map((list) => this.queue.toKey(list));
+    if ((await this.redis.exists(...waiting)) === 0) return undefined;
+    return (await this.worker.getNextJob(token, { block: false })) as Job | undefined;
   }
 
   /** A late job for which nobody asks soon after it has come waits again, for everybody. */
