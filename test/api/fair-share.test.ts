@@ -46,13 +46,15 @@ describe('places of servers', () => {
     const run = Object.create(database.run, {
       findMany: {
         value: async (query: Parameters<typeof database.run.findMany>[0]) => {
-          made ??= await createRun(plane.admin);
+          // It needs more servers than there are, so nobody sends its placements meanwhile.
+          made ??= await createRun(plane.admin, { strategy: { kind: 'parameter-server', servers: 2 } });
           return database.run.findMany(query);
         },
       },
     });
     const shares = new Shares(Object.create(database, { run: { value: run } }), app.get(Fleet), app.get(Settings));
-    const { holding } = await shares.read();
+    const { holding, attempts } = await shares.read();
+    expect(attempts.get(made!)).toBe(1);
     expect([...holding]).not.toContain(made);
   });
 });

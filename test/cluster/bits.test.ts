@@ -191,7 +191,7 @@ describe('over unix', () => {
     ]) {
       const run = await plane.train(input);
       expect((await plane.finished(run)).weightsSha256).toBe(await reference(input));
-      // The first one has rounds of 12 examples before those of 48.
+      // With syncSteps there are rounds of 12 examples before those of 48.
       expectLedger(run, 7, 'syncSteps' in input.strategy! ? 3 * 12 + 4 * 48 : 7 * 48);
       if (input.optimizer?.name === 'adam') sent.set('fragments' in input.strategy!, run.state!.traffic!);
     }

@@ -32,7 +32,7 @@ const MEDIUM = ofRounds(120);
 
 let stack: Stack;
 beforeAll(async () => {
-  await reference(MEDIUM);
+  if (IS_SOAK) await reference(MEDIUM);
   stack = await Stack.start({ servers: 1, workers: 2 });
 });
 afterAll(() => stack?.stop());

@@ -58,6 +58,17 @@ export const gathersWrong = async ({ allGather }, value, axis) => allGather(valu
 export const gathersTwice = ({ allGather }) => Promise.all([allGather(Float32Array.of(1)), allGather(Float32Array.of(2))]);
 export const gathersNotAwaited = ({ allGather }) => (void allGather(Float32Array.of(1)), 1);
 export const gathersKeys = ({ replicaIdInSyncGroup: id, allGather }) => allGather(id === 3 ? { b: Float32Array.of(1), a: Float32Array.of(2) } : { a: Float32Array.of(1), b: Float32Array.of(2) });
+export const merges = async ({ replicaIdInSyncGroup: id, tf, mergeCall }) => {
+  const own = { rows: tf.fill([id, 2], id + 0.5), floats: Float32Array.of(-0, id), count: id };
+  const merge = (all) => ({ rows: tf.concat(all.map(({ rows }) => rows)), floats: all[2].floats, sum: all.reduce((sum, { count }) => sum + count, 0), replicas: all.length });
+  const merged = await mergeCall(merge, own);
+  own.rows.dispose();
+  return merged;
+};
+export const mergesLate = ({ mergeCall }) => mergeCall(async ([first]) => { await turn(); if (first > -1) throw new Error('no such merge'); }, 1);
+export const mergesOther = ({ replicaIdInSyncGroup: id, mergeCall }) => mergeCall((all) => all, id === 1 ? [1, 2] : [1]);
+export const mergesWrong = ({ mergeCall }, merge, value) => mergeCall(merge === 'none' ? 1 : () => 1, value);
+export const mergesNotAwaited = ({ mergeCall }) => (void mergeCall(() => 1, 2), 1);
 export const nothing = () => undefined;
 export const notSent = () => () => 1;
 export const tensors = ({ tf }) => tf.memory().numTensors;
@@ -179,6 +190,27 @@ describe('run', () => {
     );
     await failed('gathersWrong', tf.scalar(1)).toThrow('value has 0 dimensions, and so no axis 0');
     await failed('gathersWrong', tf.zeros([2, 2]), 2).toThrow('no axis 2');
+  });
+
+  it('calls a function in each replica with the values of all', async () => {
+    const before = await strategy.run(fn('tensors'));
+    const result = (await strategy.run(fn('merges'))) as Record<'rows' | 'floats' | 'sum' | 'replicas', PerReplica>;
+    for (const rows of result.rows.values as tf.Tensor[]) {
+      expect(rows.shape).toEqual([6, 2]);
+      expect([...rows.dataSync()]).toEqual([1, 2, 2, 3, 3, 3].flatMap((id) => [id + 0.5, id + 0.5]));
+    }
+    for (const floats of result.floats.values) expect([...(floats as Float32Array)]).toEqual([-0, 2]);
+    expect(result.sum.values).toEqual([6, 6, 6, 6]);
+    expect(result.replicas.values).toEqual([4, 4, 4, 4]);
+    const failed = (name: string, ...args: unknown[]) => expect(strategy.run(fn(name), args)).rejects;
+    await failed('mergesLate').toThrow('replica 0: no such merge');
+    await failed('mergesOther').toThrow('every replica must make the same calls');
+    await failed('mergesWrong', 'none', 1).toThrow('mergeCall takes a function and values');
+    await failed('mergesWrong', 'some', { deep: ['text'] }).toThrow(
+      'mergeCall takes tensors of float32, Float32Array and numbers, and value.deep[0] is something else',
+    );
+    await failed('mergesNotAwaited').toThrow(/returned before its allReduce or allGather was over|every replica must/);
+    expect(((await strategy.run(fn('tensors'))) as PerReplica).values, 'nothing is left behind').toEqual((before as PerReplica).values);
   });
 
   it('names the replica that throws or makes other calls, and goes on', async () => {

@@ -240,10 +240,10 @@ describe('is refused', () => {
   it.each([
     [{ stages: 1 }, /stages must be a whole number from 2 to 256, not 1/],
     [{ stages: 2.5 }, /stages must be a whole number/],
-    [{ pipelines: 0 }, /pipelines must be a whole number from 1 to 128, not 0/],
-    [{ stages: 100, pipelines: 3 }, /pipelines must be a whole number from 1 to 2, not 3/],
+    [{ pipelines: 0 }, /pipelines must be a whole number from 1 to 128 with 2 stages, as there are at most 256 threads, not 0/],
+    [{ stages: 100, pipelines: 3 }, /pipelines must be a whole number from 1 to 2 with 100 stages/],
     [{ microBatches: 0 }, /microBatches must be a whole number from 1 to 1024, not 0/],
-    [{ pipelines: 4, microBatches: 257 }, /microBatches must be a whole number from 1 to 256, not 257/],
+    [{ pipelines: 4, microBatches: 257 }, /microBatches must be a whole number from 1 to 256, 1024 in all pipelines, not 257/],
     [{ cutAfter: 'first' }, /cutAfter must be an array of 1 to 255 names of layers/],
     [{ cutAfter: [] }, /cutAfter must be an array/],
     [{ stages: 3, cutAfter: ['a'] }, /3 stages end after 2 layers and the last one, and cutAfter names 1/],

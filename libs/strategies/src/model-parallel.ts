@@ -20,8 +20,8 @@ const KNOWN = ['stages', 'pipelines', 'microBatches', 'cutAfter', 'seed', 'deadl
 const MICRO_BATCHES_PER_STAGE = 2;
 
 /**
- * Cuts each model into stages. A compute thread has the variables, the gradients and the update of one stage; the micro-batches of each batch
- * go through the stages one behind the other (pipeline parallelism: GPipe, arXiv:1811.06965, with the order of PipeDream-Flush, arXiv:2104.04473). Several such
+ * Cuts each model into stages. A compute thread trains the variables of one stage; the micro-batches of each batch
+ * go through the stages one after the other (pipeline parallelism: GPipe, arXiv:1811.06965, with the order of PipeDream-Flush, arXiv:2104.04473). Several such
  * pipelines may stand side by side (data parallelism over them: arXiv:2104.04473, section 3): each is a replica.
  */
 export class ModelParallelStrategy extends Strategy {
@@ -60,17 +60,29 @@ function pipelineOf(options: ModelParallelOptions): Pipeline {
   const isNames = (names: unknown): boolean => Array.isArray(names) && names.every((name) => typeof name === 'string');
   if (cutAfter !== undefined && !(isNames(cutAfter) && cutAfter.length > 0 && cutAfter.length < THREADS_MAX))
     throw new ArgumentError(`${NAME}: cutAfter must be an array of 1 to ${THREADS_MAX - 1} names of layers`);
-  const whole = (key: 'stages' | 'pipelines' | 'microBatches', least: number, most: number, otherwise: number): number => {
+  const whole = (key: 'stages' | 'pipelines' | 'microBatches', least: number, most: number, otherwise: number, why = ''): number => {
     const value: unknown = options[key] ?? otherwise;
     if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return Number(value);
-    throw new ArgumentError(`${NAME}: ${key} must be a whole number from ${least} to ${most}, not ${String(value)}`);
+    throw new ArgumentError(`${NAME}: ${key} must be a whole number from ${least} to ${most}${why}, not ${String(value)}`);
   };
   const stages = whole('stages', 2, THREADS_MAX, cutAfter ? cutAfter.length + 1 : STAGES);
   if (cutAfter && cutAfter.length !== stages - 1)
     throw new ArgumentError(
       `${NAME}: ${stages} stages end after ${stages - 1} layers and the last one, and cutAfter names ${cutAfter.length}`,
     );
-  const pipelines = whole('pipelines', 1, Math.floor(THREADS_MAX / stages), 1);
+  const pipelines = whole(
+    'pipelines',
+    1,
+    Math.floor(THREADS_MAX / stages),
+    1,
+    ` with ${stages} stages, as there are at most ${THREADS_MAX} threads`,
+  );
   const most = Math.floor(LIMITS.replicas / pipelines);
-  return { stages, pipelines, microBatches: whole('microBatches', 1, most, Math.min(most, stages * MICRO_BATCHES_PER_STAGE)), cutAfter };
+  const why = pipelines > 1 ? `, ${LIMITS.replicas} in all pipelines` : '';
+  return {
+    stages,
+    pipelines,
+    microBatches: whole('microBatches', 1, most, Math.min(most, stages * MICRO_BATCHES_PER_STAGE), why),
+    cutAfter,
+  };
 }

@@ -262,16 +262,22 @@ it('a parameter server that is killed is named, and so is a worker', async () =>
 const strategy = new ParameterServerStrategy(undefined, { deadlineMs: 90000 });
 const model = strategy.scope(() => build());
 const callbacks = { onEpochEnd: (epoch) => epoch === 1 && console.log('trains') };
-await fit(model, { epochs: 1000000, callbacks }).catch(told);
+await fit(model, { epochs: idles ? 2 : 1000000, callbacks }).catch(told);
+if (idles) {
+  console.log('idles');
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  await model.trainOnBatch(xs, ys).catch(told);
+}
 await model.trainOnBatch(xs, ys).catch(told);
 await strategy.dispose();
 `;
-  for (const [type, index] of [
-    ['worker', 0],
-    ['ps', 1],
+  for (const [type, index, when] of [
+    ['worker', 0, 'trains'],
+    ['ps', 1, 'trains'],
+    ['ps', 0, 'idles'],
   ] as const) {
-    const running = coordinate(source);
-    await running.said('trains');
+    const running = coordinate(`const idles = ${when === 'idles'};\n${source}`);
+    await running.said(when);
     const victim = cluster.processOf(type, index);
     victim.child.kill('SIGKILL');
     const killedMs = performance.now();

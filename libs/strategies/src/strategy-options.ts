@@ -20,12 +20,12 @@ export interface ThreadStrategyOptions extends OneDeviceOptions {
 }
 
 export interface ModelParallelOptions extends OneDeviceOptions {
-  /** Parts that a model is cut into, each of which a compute thread has to itself; 2 by default, and as many as `cutAfter` makes. */
+  /** Parts that a model is cut into, each of which has a compute thread in every pipeline; 2 by default, and as many as `cutAfter` makes. */
   readonly stages?: number;
   /** Copies of the pipeline side by side, each of which has a part of every batch, and a compute thread for each stage; 1 by default. */
   readonly pipelines?: number;
   /**
-   * Parts of the batch of a pipeline that go through its stages one behind the other; 2 for each stage by default. With the same number in all pipelines together the
+   * Parts of the batch of a pipeline that go through its stages one after the other; 2 for each stage by default. With the same number in all pipelines together the
    * results have the same bits, however many stages and pipelines there are, and those of `MirroredStrategy` with as many replicas.
    */
   readonly microBatches?: number;

@@ -8,6 +8,7 @@ import {
   priorityOf,
   sendOutbox,
   stepTaskJobOf,
+  type FairShares,
   type PlacementJob,
   type PreparedJob,
 } from '@paceline/control-plane';
@@ -19,8 +20,10 @@ import { LOGGER } from '../logger.js';
 import { specOf } from '../runs/run-row.js';
 import { Queues } from './queues.js';
 import { OpenWork } from './open-work.js';
-import { LIVE_STATUSES, seatsOfTeam, Shares } from './shares.js';
+import { LIVE_STATUSES, seatsOfTeam, Shares, type HeldPlaces } from './shares.js';
 import { AccessTokens } from './access-tokens.js';
+
+const NO_PLACES: Pick<FairShares, 'offered'> & HeldPlaces = { offered: [], holding: new Set(), attempts: new Map() };
 
 type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
 
@@ -62,14 +65,15 @@ export class JobSender {
     // Nearly every look finds nothing, six times a second.
     if (!(await this.openWork.hasUnsent())) return [];
     const placement = await this.database.outbox.findFirst({ where: { sentAt: null, kind: 'placement' }, select: { id: true } });
-    const { offered, holding } = placement ? await this.shares.read() : { offered: [], holding: new Set<string>() };
+    const { offered, holding, attempts } = placement ? await this.shares.read() : NO_PLACES;
     const sends = { OR: [{ runId: { in: [...offered, ...holding] } }, { run: { status: { notIn: LIVE_STATUSES } } }] };
-    return this.database.outbox.findMany({
+    const rows = await this.database.outbox.findMany({
       where: { sentAt: null, OR: [{ kind: { not: 'placement' } }, sends] },
       orderBy: { id: 'asc' },
       take: BATCH,
       include: { run: true },
     });
+    return rows.filter(({ kind, runId, attempt }) => kind !== 'placement' || attempt <= (attempts.get(runId) ?? attempt));
   }
 
   private async placement({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {

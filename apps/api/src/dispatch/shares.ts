@@ -23,6 +23,13 @@ const MAX_RUNS = 5_000;
 /** Runs that lose a server together hear of it within seconds of each other. */
 const LOST_TOGETHER_S = 60;
 
+export interface HeldPlaces {
+  /** Runs that have their places. */
+  readonly holding: ReadonlySet<string>;
+  /** The attempt of each run that was looked at: one that has begun since holds nothing yet. */
+  readonly attempts: ReadonlyMap<string, number>;
+}
+
 @Injectable()
 export class Shares {
   constructor(
@@ -32,10 +39,11 @@ export class Shares {
   ) {}
 
   /** @throws when PostgreSQL is away */
-  async read(): Promise<FairShares & { readonly holding: ReadonlySet<string> }> {
+  async read(): Promise<FairShares & HeldPlaces> {
     const runs = await this.liveRuns();
+    const attempts = new Map(runs.map(({ runId, attempt }) => [runId, attempt]));
     if (runs.every(({ isHolding }) => isHolding))
-      return { offered: [], waiting: new Map(), holding: new Set(runs.map(({ runId }) => runId)) };
+      return { offered: [], waiting: new Map(), holding: new Set(runs.map(({ runId }) => runId)), attempts };
     const [liveServers, liveWorkers, teams, limited] = await Promise.all([
       this.live('server'),
       this.live('worker'),
@@ -75,6 +83,7 @@ export class Shares {
       offered: [...onServers.offered, ...onWorkers.offered],
       waiting: new Map([...onServers.waiting, ...onWorkers.waiting]),
       holding: new Set(runs.flatMap((run) => (run.isHolding ? [run.runId] : []))),
+      attempts,
     };
   }
 
@@ -119,14 +128,14 @@ export class Shares {
   }
 
   /** A run holds its places from the moment that the first of its placements is sent. */
-  private async liveRuns(): Promise<(PlacedRun & { readonly isOnWorkers: boolean })[]> {
+  private async liveRuns(): Promise<(PlacedRun & { readonly isOnWorkers: boolean; readonly attempt: number })[]> {
     const rows = await this.database.run.findMany({
       where: { status: { in: LIVE_STATUSES } },
       select: { id: true, teamId: true, attempt: true, serverCount: true, createdAt: true, statusChangedAt: true },
       orderBy: { createdAt: 'asc' },
       take: MAX_RUNS,
     });
-    // Behind the runs: a run that was made between both would seem to have its places, and be sent beyond the share of its team.
+    // Read after the runs. In the other order, a run that was made between the two reads had no placements yet, and so seemed to hold its places: it was sent beyond the share of its team.
     const placements = await this.database.outbox.groupBy({
       by: ['runId', 'attempt'],
       where: { kind: 'placement', run: { status: 'QUEUED' } },
@@ -142,6 +151,7 @@ export class Shares {
     const workers = new Map(specs.map((row) => [row.id, workersNeeded(specOf(row))]));
     return rows.map(({ id, teamId, attempt, serverCount, createdAt, statusChangedAt }) => ({
       runId: id,
+      attempt,
       teamId,
       places: workers.get(id) ?? serverCount,
       isOnWorkers: serverCount === 0,

@@ -41,6 +41,12 @@ export interface ReplicaContext {
    * @param axis 0 by default; negative from the last one
    */
   allGather<T>(values: T, axis?: number): Promise<T>;
+  /**
+   * Calls `merge` in every replica with the values of all, in the order of the replicas, and gives what it returns: the same in all replicas, if it depends on these
+   * values alone. tf.distribute.ReplicaContext.merge_call. All replicas have to make the same calls. Tensors that `merge` gets are disposed when the function ends.
+   * @param values float32 tensors, Float32Array or numbers, and arrays and plain objects of these; shapes may differ from replica to replica
+   */
+  mergeCall<T, R>(merge: (values: readonly T[]) => R | Promise<R>, values: T): Promise<R>;
 }
 
 /** @throws FunctionError for a closure, ArgumentError for what names no module */

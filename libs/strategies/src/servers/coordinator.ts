@@ -74,7 +74,9 @@ export class Coordinator {
   private round = 0;
   /** Replicas keep something for functions of `run`. */
   private hasRun = false;
-  /** Steps that wait for workers, which may wait for a server: they end with it. */
+  /** A server has ended: no step can be taken any more. */
+  private lost: Error | undefined;
+  /** Rejects the steps and predictions that are under way, when a server has ended. */
   private readonly waiting = new Set<(fault: Error) => void>();
   /** What the replicas of a worker kept is lost. */
   private forgotten: MemberGone | undefined;
@@ -219,7 +221,8 @@ export class Coordinator {
     const { servers, tasks } = this.options;
     return tasks.dial(place, deadlineMs, nothing, (why) => {
       if (!servers.includes(place)) return;
-      for (const end of this.waiting) end(this.faultOf(new TaskError(GONE, why), place));
+      this.lost ??= this.faultOf(new TaskError(GONE, why), place);
+      for (const end of this.waiting) end(this.lost);
     });
   }
 
@@ -251,16 +254,22 @@ export class Coordinator {
       floats.outputs.map((width, i) => this.rows(buffers.outputs[i]!, width, count, worker));
     const isRead = name === 'predict' || plan.readsOutputs;
     const content = (worker: number) => ({ body: { ...body, readsOutputs: isRead }, parts: partsOf(worker) });
-    const answers = await this.whileServersAreThere(this.all(this.options.workers, name, content, isRead ? outputs : undefined));
+    const answers = await this.whileServersAreThere(() => this.all(this.options.workers, name, content, isRead ? outputs : undefined));
     const stepped = answers.map((answer) => answer.body as Stepped);
     return { losses: Float64Array.from(stepped.flatMap(({ losses }) => losses)), failures: stepped.flatMap(({ failures }) => failures) };
   }
 
-  /** A worker that has lost a server dials it until the deadline, in case only the connection broke. Here it is known at once. */
-  private whileServersAreThere<T>(work: Promise<T>): Promise<T> {
+  /**
+   * A worker that has lost a server dials it until the deadline, in case only the connection broke. The coordinator knows at once, and could not end the step without it.
+   * @throws MemberGone
+   */
+  private whileServersAreThere<T>(work: () => Promise<T>): Promise<T> {
+    if (this.lost) return Promise.reject(this.lost);
     return new Promise((resolve, reject) => {
       this.waiting.add(reject);
-      work.then(resolve, reject).finally(() => this.waiting.delete(reject));
+      work()
+        .then(resolve, reject)
+        .finally(() => this.waiting.delete(reject));
     });
   }
 

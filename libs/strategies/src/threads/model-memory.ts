@@ -25,13 +25,17 @@ export interface Placing {
 }
 
 export interface StageSizes {
-  /** Vectors of gradients. */
+  /** Vectors of gradients, of all pipelines. */
   readonly gradients: number;
+  readonly pipelines: number;
   /** Losses of a step, of all stages. */
   readonly losses: number;
   /** The memory of the first stage, whose numbers and losses all stages have in common. */
   readonly first: ModelMemory | undefined;
 }
+
+const adviceFor = ({ pipelines }: StageSizes): string =>
+  pipelines > 1 ? 'more stages, fewer pipelines, or fewer micro-batches' : 'more stages, or fewer micro-batches';
 
 /** All of a model in one arena: parameters, slots, a gradient for each replica of this process, and what other processes send. */
 export function placed(layout: Layout, sizes: Placing): { arena: Arena; memory: ModelMemory } {
@@ -55,7 +59,7 @@ export function placed(layout: Layout, sizes: Placing): { arena: Arena; memory: 
   if (bytes > MOST_BYTES)
     throw new UnsupportedError(
       'the size of the model',
-      `${layout.totalLength} parameters${stage ? ' of a stage' : ''} with ${slots.length} slots and ${stage ? `${gradients} vectors of gradients` : `${replicas} replicas`} take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a ${stage ? 'stage' : 'strategy'} has 1024 MiB: use ${stage ? 'more stages, or fewer micro-batches' : 'fewer replicas'}`,
+      `${layout.totalLength} parameters${stage ? ' of a stage' : ''} with ${slots.length} slots and ${stage ? `${gradients} vectors of gradients` : `${replicas} replicas`} take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a ${stage ? 'stage' : 'strategy'} has 1024 MiB: use ${stage ? adviceFor(stage) : 'fewer replicas'}`,
     );
   const arena = Arena.create({ initialBytes: bytes, maximumBytes: MOST_BYTES });
   const filled = (length: number, value: number): number => {

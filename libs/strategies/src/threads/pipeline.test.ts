@@ -23,9 +23,9 @@ it('the nodes of all pipelines are the whole tree, and their sums in order are i
 });
 
 it('a pipeline has as many vectors as it holds sums at a time, and one alone ⌊log₂ m⌋ + 1', () => {
-  for (let m = 1; m <= 40; m++) expect(vectorsOf(sizeOf(2, 1, m))).toBe(Math.floor(Math.log2(m)) + 1);
-  for (const m of [1, 2, 4, 8]) expect(vectorsOf(sizeOf(2, 4, m))).toBe(Math.log2(m) + 1);
-  expect(vectorsOf(sizeOf(2, 2, 3))).toBe(3); // 3, 4 and 5 of six: 4 and 5 are siblings
+  for (let m = 1; m <= 40; m++) expect(vectorsOf(sizeOf(2, 1, m))).toEqual([Math.floor(Math.log2(m)) + 1]);
+  for (const m of [1, 2, 4, 8]) expect(vectorsOf(sizeOf(2, 4, m))).toEqual(Array(4).fill(Math.log2(m) + 1));
+  expect(vectorsOf(sizeOf(2, 2, 3))).toEqual([2, 3]); // 3, 4 and 5 of six: 4 and 5 are siblings
 });
 
 it('no two threads write to the same pointers or counters', () => {

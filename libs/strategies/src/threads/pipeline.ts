@@ -5,8 +5,8 @@ import type { Pipeline } from './protocol.js';
 /** The counters of a boundary. */
 export const [PASSED, RETURNED, COUNTERS] = [0, 1, 2];
 
-/** Parts of a prediction whose tensors a boundary has room for: one is read while the next one is written. */
-const BOUNDARY_PARTS = 2;
+/** Parts of a prediction whose tensors a boundary has room for: one is read while the next one is written. A part may be written when that of so many before has been taken out. */
+export const BOUNDARY_PARTS = 2;
 
 type Size = Pick<Pipeline, 'stages' | 'pipelines' | 'microBatches'>;
 
@@ -25,28 +25,28 @@ export function nodesOf(size: Size, pipeline: number): Node[] {
   return maximalNodes(leavesOf(size), new Set(own));
 }
 
-/** Vectors in which a pipeline adds its gradients up in the order of the tree, when they come one after the other: the most of any. */
-export function vectorsOf(size: Size): number {
-  let most = 0;
-  for (let pipeline = 0; pipeline < size.pipelines; pipeline++) {
-    let held = 0;
-    const tree = new ReductionTree<undefined>(leavesOf(size), { add: () => undefined, release: () => held-- });
-    for (let leaf = pipeline * size.microBatches; leaf < (pipeline + 1) * size.microBatches; leaf++) {
-      most = Math.max(most, ++held);
-      tree.insert({ lo: leaf, hi: leaf + 1 }, undefined);
-    }
+/** Vectors in which each pipeline adds its gradients up in the order of the tree, when they come one after the other. */
+export const vectorsOf = (size: Size): number[] => Array.from({ length: size.pipelines }, (_, pipeline) => vectorsOfOne(size, pipeline));
+
+function vectorsOfOne(size: Size, pipeline: number): number {
+  let [held, most] = [0, 0];
+  const tree = new ReductionTree<undefined>(leavesOf(size), { add: () => undefined, release: () => held-- });
+  for (let leaf = pipeline * size.microBatches; leaf < (pipeline + 1) * size.microBatches; leaf++) {
+    most = Math.max(most, ++held);
+    tree.insert({ lo: leaf, hi: leaf + 1 }, undefined);
   }
   return most;
 }
 
-/** Each thread says where the sum of each of its nodes lies, in the order of `nodesOf`. */
-const sumsOfThread = (size: Size): number => Math.max(...Array.from({ length: size.pipelines }, (_, p) => nodesOf(size, p).length));
-
-export const sumsBytes = (size: Size): number => size.pipelines * size.stages * sumsOfThread(size) * Int32Array.BYTES_PER_ELEMENT;
+/** Bytes in which each thread writes where the sum of each of its nodes lies, in the order of `nodesOf`. */
+export function sumsBytes(size: Size): number {
+  const most = Math.max(...Array.from({ length: size.pipelines }, (_, pipeline) => nodesOf(size, pipeline).length));
+  return size.pipelines * size.stages * most * Int32Array.BYTES_PER_ELEMENT;
+}
 
 /** The pointers of a stage in a pipeline. */
 export function sumsOf(sums: SharedArrayBuffer, size: Size, stage: number, pipeline: number): Int32Array {
-  const length = sumsOfThread(size);
+  const length = sums.byteLength / (size.pipelines * size.stages * Int32Array.BYTES_PER_ELEMENT);
   return new Int32Array(sums, (pipeline * size.stages + stage) * length * Int32Array.BYTES_PER_ELEMENT, length);
 }
 
@@ -56,6 +56,3 @@ export const boundaryRoom = ({ pipelines }: Size, count: number, rowsAtOnce: num
 
 /** Where part `part` of a prediction lies in the room of a pipeline, in rows. */
 export const roomOfPart = (part: number, rowsAtOnce: number): number => (part % BOUNDARY_PARTS) * rowsAtOnce;
-
-/** A tensor may be put into a boundary when that of so many parts before has been taken out. */
-export const partsInBoundary = BOUNDARY_PARTS;

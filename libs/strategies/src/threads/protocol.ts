@@ -112,7 +112,7 @@ export interface Share {
 export interface Pipeline extends StageCuts {
   /** Pipelines side by side, each of which has a part of the batch. */
   readonly pipelines: number;
-  /** Parts of that which go through the stages one behind the other. */
+  /** Micro-batches of a pipeline. */
   readonly microBatches: number;
 }
 

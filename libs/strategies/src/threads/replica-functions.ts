@@ -5,6 +5,7 @@ import { replicaRows } from '@paceline/learning';
 import * as tfc from '@tensorflow/tfjs-core';
 import { decode, encode, isReduceOp, mapLeaves, type Encoded, type ReduceOp } from '../replicas/per-replica.js';
 import { gathered } from './all-gather.js';
+import { merged } from './merge-call.js';
 import type { ReplicaContext } from '../replicas/replica-function.js';
 import { ENDED, FAILED_POINT, MEAN, Meeting, SUM, type Outcome, type Point } from './meeting.js';
 import type { FromThread, ReplicaCall, Met, ToGroup, ToThread } from './protocol.js';
@@ -174,6 +175,15 @@ class Run {
         result.catch(() => undefined); // it is told as the failure of a replica, as that of an allReduce
         return result;
       },
+      mergeCall: <T, R>(merge: (values: readonly T[]) => R | Promise<R>, values: T): Promise<R> => {
+        const result = merged(merge, values, {
+          replicas: this.own.replicas,
+          allGather: (leaves) => this.gathered(replica, leaves, 0, made),
+          made: (tensor) => this.keep(replica, tensor, made),
+        });
+        result.catch(() => undefined); // as above
+        return result;
+      },
     };
   }
 
@@ -193,11 +203,17 @@ class Run {
         replica,
         replicas: this.own.replicas,
         sum,
-        made: (tensor) => void (this.returned.has(replica) ? tensor.dispose() : made.push(tensor)),
+        made: (tensor) => this.keep(replica, tensor, made),
       });
     } finally {
       this.gathering.delete(replica);
     }
+  }
+
+  /** A tensor is disposed when the function ends, or at once where that has ended. */
+  private keep(replica: number, tensor: tfc.Tensor, made: tfc.Tensor[]): void {
+    if (this.returned.has(replica)) tensor.dispose();
+    else made.push(tensor);
   }
 
   private requireNext(replica: number): void {

@@ -13,7 +13,7 @@ const variable = (path: string, length: number, section: 'trainable' | 'state' =
   initializer,
 });
 
-function placedModel(lengths: readonly [number, number]) {
+function placedModel(lengths: readonly [number, number], pipelines = 1) {
   const variables = [
     variable('a/kernel', lengths[0]),
     variable('norm/gamma', 4),
@@ -29,7 +29,7 @@ function placedModel(lengths: readonly [number, number]) {
     end: undefined,
   }));
   const share = { replicas: 1, from: 0, to: 1, nodes: [{ lo: 0, hi: 1 }] };
-  return { layout, ...placedStages(layout, description, stages, { stages: 2, pipelines: 1, microBatches: 4 }, { share, slots: [0, 0.5] }) };
+  return { layout, ...placedStages(layout, description, stages, { stages: 2, pipelines, microBatches: 4 }, { share, slots: [0, 0.5] }) };
 }
 
 const FIRST = 100_000;
@@ -37,7 +37,7 @@ const SECOND = 300_000;
 
 it('an arena for each stage, as large as the stage needs', () => {
   const { memories } = placedModel([FIRST, SECOND]);
-  const vectors = 1 + vectorsOf({ stages: 2, pipelines: 1, microBatches: 4 }) + 2; // parameters, gradients, slots
+  const vectors = 1 + vectorsOf({ stages: 2, pipelines: 1, microBatches: 4 })[0]! + 2; // parameters, gradients, slots
   const [first, second] = memories.map(({ arena }) => arena.buffer.byteLength);
   for (const [bytes, elements] of [
     [first, FIRST],
@@ -70,5 +70,8 @@ it('a stage that is too large is refused, and says how large', () => {
   expect(() => placedModel([10, 50_000_000])).toThrow(UnsupportedError);
   expect(() => placedModel([10, 50_000_000])).toThrow(
     /50000000 parameters of a stage with 2 slots and 3 vectors of gradients take \d+ MiB of shared memory, and a stage has 1024 MiB: use more stages, or fewer micro-batches/,
+  );
+  expect(() => placedModel([10, 30_000_000], 3)).toThrow(
+    /9 vectors of gradients .* use more stages, fewer pipelines, or fewer micro-batches/,
   );
 });

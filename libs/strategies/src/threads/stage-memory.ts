@@ -54,7 +54,12 @@ export function placedStages(
   const placings: { readonly own: Layout; readonly arena: Arena; readonly memory: ModelMemory }[] = [];
   for (const { variables } of stages) {
     const own = layoutOfPart(description, variables);
-    const sizes = { gradients: pipeline.pipelines * vectorsOf(pipeline), losses: lossesOfStages(pipeline), first: placings[0]?.memory };
+    const sizes = {
+      gradients: vectorsOf(pipeline).reduce((sum, vectors) => sum + vectors, 0),
+      pipelines: pipeline.pipelines,
+      losses: lossesOfStages(pipeline),
+      first: placings[0]?.memory,
+    };
     placings.push({ own, ...placed(own, { share, slots, placement: undefined, isLocal: false, stage: sizes }) });
   }
   const placeOf = new Map(

@@ -1,6 +1,6 @@
 /**
- * One stage of a model in a compute thread (libs/engine/src/stages). The threads together are a pipeline: each batch is cut into micro-batches, which go through
- * the stages one behind the other, and whose gradients come back. A thread holds, trains and updates the variables of its stage alone.
+ * One stage of a model in a compute thread (libs/engine/src/stages). The threads of all stages are a pipeline: each batch is cut into micro-batches, which go through
+ * the stages one after the other, and whose gradients come back. A thread trains the variables of its stage alone.
  *
  * A stage in front of `ahead` others works through its micro-batches in the order that is known as one forward, one backward (Harlap et al.,
  * arXiv:1806.03377; as here, with an update after each batch: arXiv:2104.04473, section 2.2):
@@ -14,7 +14,7 @@
  * The last stage has nobody ahead: it takes the gradients of a micro-batch when it comes. Each stage adds the gradients of its micro-batches up in the order of the
  * reduction tree, as if each were the rows of a replica. So the bits are those of MirroredStrategy with as many replicas as micro-batches.
  *
- * Stages wait for each other at counters in shared memory, two for each boundary, which only rise:
+ * Stages wait for each other at counters in shared memory, two for each boundary of each pipeline, which only rise:
  *
  * | counter | written by | meaning |
  * |---|---|---|
@@ -25,7 +25,8 @@
  * the step has failed. A prediction cuts its rows by `rowsAtOnce`, and a boundary has room for the tensors of a few such parts (pipeline.ts).
  *
  * Several pipelines may stand side by side, as replicas do: each has a thread for every stage, and micro-batches of its own. Threads of one stage share its
- * arena. Each adds up the nodes of the reduction tree that are its own; then each adds those of all in its share of the elements, and updates that.
+ * arena. A thread adds up the nodes of the reduction tree of its own pipeline. When all threads have done so, each adds the nodes of all pipelines, in its share of the
+ * elements of the stage, and updates this share.
  */
 import { createStageEngine, describeModel, describeStages, type Batch, type StageEngine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
@@ -51,16 +52,17 @@ import {
   type ToThread,
 } from './protocol.js';
 import {
+  BOUNDARY_PARTS,
   boundaryRoom,
   COUNTERS,
   leavesOf,
   lossesOfStages,
   nodesOf,
-  partsInBoundary,
   PASSED,
   RETURNED,
   roomOfPart,
   sumsOf,
+  vectorsOf,
 } from './pipeline.js';
 import { joined, shareOfChunk, type Range } from './ranges.js';
 import { engineSpec } from './replica-session.js';
@@ -113,12 +115,12 @@ export class StageSession implements ModelSession {
   /** The micro-batch that is computed now, in a step. */
   microBatch: number | undefined;
 
-  /** @param line which of the pipelines it belongs to @param layout of the variables of the stage */
+  /** @param index of the stage @param pipelineIndex which of the pipelines it belongs to @param layout of the variables of the stage */
   private constructor(
     private readonly open: OpenModel,
     private readonly pipeline: OpenPipeline,
     private readonly index: number,
-    private readonly line: number,
+    private readonly pipelineIndex: number,
     private readonly layout: Layout,
     private readonly engine: StageEngine,
     private readonly hasFailed: () => boolean,
@@ -130,24 +132,24 @@ export class StageSession implements ModelSession {
     this.losses = sets.map((set) => lossesOf(this.memory.losses, set, lossesOfStages(pipeline)));
     this.parameters = this.arena.f32(this.memory.parameters, layout.totalLength);
     this.flow = new Int32Array(pipeline.flow);
-    this.replicas = [line];
+    this.replicas = [pipelineIndex];
     this.sums = Array.from({ length: pipeline.pipelines }, (_, p) => ({
       nodes: nodesOf(pipeline, p),
       pointers: sumsOf(pipeline.sums, pipeline, index, p),
     }));
-    const { gradients } = this.memory;
-    const [from, to] = [line, line + 1].map((p) => (p * gradients.length) / pipeline.pipelines);
-    this.gradientVectors = gradients.slice(from, to);
+    const vectors = vectorsOf(pipeline);
+    const from = vectors.slice(0, pipelineIndex).reduce((sum, count) => sum + count, 0);
+    this.gradientVectors = this.memory.gradients.slice(from, from + vectors[pipelineIndex]!);
     this.update = updateOf(open.rule, this.memory.zeros);
     this.freeze([]);
   }
 
   /** @param thread its number: those of a pipeline come one after the other @param hasFailed whether a stage has failed in the present step or prediction */
   static async open(open: OpenModel, pipeline: OpenPipeline, thread: number, hasFailed: () => boolean): Promise<StageSession> {
-    const [line, index] = [Math.floor(thread / pipeline.stages), thread % pipeline.stages];
+    const [pipelineIndex, index] = [Math.floor(thread / pipeline.stages), thread % pipeline.stages];
     const layout = layoutOfPart(open.description, pipeline.variables[index]!);
     const engine = await createStageEngine({ spec: engineSpec(open.spec), format: open.format, layout, cuts: pipeline, index });
-    return new StageSession(open, pipeline, index, line, layout, engine, hasFailed);
+    return new StageSession(open, pipeline, index, pipelineIndex, layout, engine, hasFailed);
   }
 
   useBuffers(buffers: BatchBuffers, set = FIRST_SET): void {
@@ -164,7 +166,7 @@ export class StageSession implements ModelSession {
     const trained = this.layout.variables.filter(({ path, section }) => section === 'state' || !frozen.has(path));
     const whole = { offset: 0, length: this.layout.totalLength };
     this.updates = this.layout.chunks.flatMap((chunk) => {
-      const own = shareOfChunk(chunk, whole, this.line, this.pipeline.pipelines);
+      const own = shareOfChunk(chunk, whole, this.pipelineIndex, this.pipeline.pipelines);
       return own ? [{ own, trained: joined(own, trained), isState: chunk.section === 'state' }] : [];
     });
   }
@@ -207,7 +209,7 @@ export class StageSession implements ModelSession {
     }
     while (taken < microBatches && !this.hasFailed()) take();
     if (this.hasFailed()) return;
-    const { nodes, pointers } = this.sums[this.line]!;
+    const { nodes, pointers } = this.sums[this.pipelineIndex]!;
     for (const [i, node] of nodes.entries()) pointers[i] = tree.take(node)!;
   }
 
@@ -215,13 +217,13 @@ export class StageSession implements ModelSession {
     const rowsAtOnce = this.header[ROWS_AT_ONCE]!;
     const { passed, returned } = this.before;
     const own = this.ownRows();
-    const room = this.line * boundaryRoom(this.pipeline, this.header[COUNT]!, rowsAtOnce);
+    const room = this.pipelineIndex * boundaryRoom(this.pipeline, this.header[COUNT]!, rowsAtOnce);
     for (let [part, from] = [0, own.from]; from < own.to; part++, from += rowsAtOnce) {
       const rows = { from, to: Math.min(from + rowsAtOnce, own.to) };
       const slot = room + roomOfPart(part, rowsAtOnce);
       const inBoundary = { from: slot, to: slot + rows.to - from };
       this.await(this.index - 1, PASSED, passed + part + 1);
-      if (!this.isLast) this.await(this.index, RETURNED, returned + part + 1 - partsInBoundary);
+      if (!this.isLast) this.await(this.index, RETURNED, returned + part + 1 - BOUNDARY_PARTS);
       if (this.hasFailed()) return;
       const batch = this.batch(rows, inBoundary);
       this.engine.predict(batch, this.isLast ? batch.outputs! : [this.boundary(this.index, inBoundary, 'values')]);
@@ -327,7 +329,7 @@ export class StageSession implements ModelSession {
 
   /** The number of a micro-batch of this pipeline among those of all. */
   private leafOf(microBatch: number): number {
-    return this.line * this.pipeline.microBatches + microBatch;
+    return this.pipelineIndex * this.pipeline.microBatches + microBatch;
   }
 
   private rowsOf(microBatch: number): Rows {
@@ -336,7 +338,7 @@ export class StageSession implements ModelSession {
 
   /** Rows that this pipeline predicts. */
   private ownRows(): Rows {
-    return replicaRows(this.header[COUNT]!, this.pipeline.pipelines, this.line);
+    return replicaRows(this.header[COUNT]!, this.pipeline.pipelines, this.pipelineIndex);
   }
 
   /** What the engine of the stage takes of the rows, whose tensor lies in the boundary at `inBoundary`. */
@@ -375,7 +377,7 @@ export class StageSession implements ModelSession {
   }
 
   private counterOf(boundary: number, counter: number): number {
-    return (this.line * (this.pipeline.stages - 1) + boundary) * COUNTERS + counter;
+    return (this.pipelineIndex * (this.pipeline.stages - 1) + boundary) * COUNTERS + counter;
   }
 }
 

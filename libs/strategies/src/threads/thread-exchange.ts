@@ -416,7 +416,7 @@ export function okOf(answer: FromThread | undefined): Extract<FromThread, { kind
   throw new ThreadError(answer.message);
 }
 
-/** The failure of the first replica that failed: the same in every run, unless stages fail at different micro-batches. */
+/** The failure of the first replica that failed: the same in every run, unless several micro-batches of a model in stages fail. */
 function replicaError(failures: readonly FromThread[], step: number): Error {
   const [first] = failures.filter((answer) => answer.kind === 'failed').sort((a, b) => (a.replica ?? -1) - (b.replica ?? -1));
   if (!first) return new ThreadError('a replica failed and did not say why');
