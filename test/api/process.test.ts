@@ -1,5 +1,6 @@
 /** The api as a process: how it starts, what it says when it cannot, how it ends, and its migrations. */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync, readdirSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -81,12 +82,15 @@ describe('migrations', () => {
   it('are applied once by two processes at once, and found applied afterwards', async () => {
     const DATABASE_URL = await database('twice');
     const both = [start('migrate.js', { DATABASE_URL }), start('migrate.js', { DATABASE_URL })];
-    const saidMs = new Promise<number>((resolve) => both[0]!.child.stdout!.once('data', () => resolve(performance.now())));
-    const endedMs = both[0]!.ended.then(() => performance.now());
+    const staysMs = both.map(async ({ child, ended }) => {
+      await once(child.stdout!, 'data');
+      const saidMs = performance.now();
+      await ended;
+      return performance.now() - saidMs;
+    });
     expect(await Promise.all(both.map(({ ended }) => ended))).toEqual([0, 0]);
-    expect((await endedMs) - (await saidMs), 'nothing keeps a process that is done: the engine leaves a timer of ten seconds').toBeLessThan(
-      5_000,
-    );
+    const longestMs = Math.max(...(await Promise.all(staysMs)));
+    expect(longestMs, 'nothing keeps a process that is done: the engine leaves a timer of ten seconds').toBeLessThan(5_000);
     const all = readdirSync(join(import.meta.dirname, '../../prisma/migrations')).filter((name) => /^\d+_/.test(name));
     expect(both.map(({ stdout }) => stdout()).sort()).toEqual([`applied ${all.sort().join(', ')}\n`, 'the database is up to date\n']);
     const again = start('migrate.js', { DATABASE_URL });
