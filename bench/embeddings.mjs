@@ -65,16 +65,23 @@ async function importIds(stack, name, rows) {
 /** Linux counts in hundredths of a second. */
 const TICK_MS = 10;
 
-/** Processor time of the server and the worker so far, all threads; NaN where the system does not say. @param {Stack} stack */
+/**
+ * What each process had used when it was last looked at: a worker that has held a large table ends with its run, to be started again.
+ * @type {Map<number | undefined, number>}
+ */
+const used = new Map();
+
+/** Processor time of servers and workers so far, all threads; NaN where the system does not say. @param {Stack} stack */
 function cpuMsOf(stack) {
-  return [...stack.servers, ...stack.workers].reduce((sum, { child }) => {
+  for (const { child } of [...stack.servers, ...stack.workers]) {
     try {
       const fields = readFileSync(`/proc/${child.pid}/stat`, 'latin1').split(') ')[1]?.split(' ') ?? [];
-      return sum + (Number(fields[11]) + Number(fields[12])) * TICK_MS;
+      used.set(child.pid, (Number(fields[11]) + Number(fields[12])) * TICK_MS);
     } catch {
-      return NaN;
+      if (!used.has(child.pid)) used.set(child.pid, NaN);
     }
-  }, 0);
+  }
+  return [...used.values()].reduce((sum, ms) => sum + ms, 0);
 }
 
 /** @typedef {NonNullable<Awaited<ReturnType<Stack['client']['run']>>>} Run */
@@ -84,9 +91,15 @@ function cpuMsOf(stack) {
  * @param {import('@paceline/spec').RunSpecInput} input
  */
 async function trained(stack, input) {
+  // It may have been one that held a large table, and is about to end.
+  if (input.embeddings?.kind === 'dense') {
+    await stack.haveWorkers(0);
+    await stack.haveWorkers(1);
+  }
   const before = cpuMsOf(stack);
   const { id } = await stack.client.createRun(input);
   await stack.until('the end of the run', DEADLINE_MS, async () => {
+    cpuMsOf(stack);
     const run = await stack.client.run(id);
     return (run !== null && OVER.has(run.status)) || { seen: `${run?.status} ${run?.statusReason} ${run?.progress.round}` };
   });

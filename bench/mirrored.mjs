@@ -5,7 +5,7 @@
  * epoch each, after epochs that warm up (`--warm-up`, 1000 batches of the strategy): V8 compiles in them what a step runs, in each thread by itself, on the cores that are measured. All paths run in turn within a repetition, so that they meet the same machine. The MLP is 784-128-10 with batches of
  * 128, the small CNN has two convolutions of 8 and 16 filters with batches of 32. `zoo-cnn` is the CNN that runs of the service train, with batches of 128 and
  * a tenth of the batches; `deep` has six equal convolutions, which can be cut into even stages, and as many batches. tf.js alone takes minutes for one of them, so it is not asked.
- * `--micro-batches` is for ModelParallelStrategy. Images are made up, four pixels in five are zero as in MNIST. tf.js computes on its wasm
+ * `--pipelines` and `--micro-batches` are for ModelParallelStrategy. Images are made up, four pixels in five are zero as in MNIST. tf.js computes on its wasm
  * backend with one thread, which has no gradient of a convolution: the small CNN of tf.js alone runs on its cpu backend, in JavaScript. `ofStock` is how many times as fast as tf.js alone
  * a path is, `ofOneThread` how many times as fast as one thread.
  *
@@ -28,6 +28,7 @@ const { values: flags } = parseArgs({
     repetitions: { type: 'string', default: '5' },
     'warm-up': { type: 'string', default: '5' },
     check: { type: 'boolean', default: false },
+    pipelines: { type: 'string', default: '1' },
     'micro-batches': { type: 'string' },
     child: { type: 'string' },
   },
@@ -125,7 +126,11 @@ async function serve(model, kind) {
   const strategy =
     threads > 0 &&
     (isCut
-      ? new ModelParallelStrategy({ stages: threads, ...(flags['micro-batches'] ? { microBatches: Number(flags['micro-batches']) } : {}) })
+      ? new ModelParallelStrategy({
+          stages: threads,
+          pipelines: Number(flags.pipelines),
+          ...(flags['micro-batches'] ? { microBatches: Number(flags['micro-batches']) } : {}),
+        })
       : new MirroredStrategy({ threads }));
   const net = strategy ? strategy.scope(build) : build();
   const epoch = async () => {
@@ -144,7 +149,10 @@ async function serve(model, kind) {
  * @param {string} kind
  */
 async function start(model, kind) {
-  const passed = /** @type {const} */ (['act', 'batches', 'stock-batches', 'warm-up']).flatMap((name) => [`--${name}`, flags[name]]);
+  const passed = /** @type {const} */ (['act', 'batches', 'stock-batches', 'warm-up', 'pipelines']).flatMap((name) => [
+    `--${name}`,
+    flags[name],
+  ]);
   const cut = flags['micro-batches'] ? ['--micro-batches', flags['micro-batches']] : [];
   const child = fork(new URL(import.meta.url), ['--child', `${model} ${kind}`, ...passed, ...cut]);
   const gone = new AbortController();
@@ -184,6 +192,7 @@ async function measured(model) {
       model,
       batch: MODELS[model]?.batch,
       repetitions: values.length,
+      ...(PATHS[kind]?.isCut ? { pipelines: Number(flags.pipelines) } : {}),
       examplesPerSecond: Math.round(speed),
       lowest: Math.round(Math.min(...values)),
       highest: Math.round(Math.max(...values)),

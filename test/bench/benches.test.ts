@@ -193,7 +193,7 @@ const BENCHES: Readonly<
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread'],
     },
     {
-      flags: ['--only', 'deep', '--batches', '1', '--warm-up', '1', '--repetitions', '1', '--micro-batches', '2'],
+      flags: ['--only', 'deep', '--batches', '1', '--warm-up', '1', '--repetitions', '1', '--pipelines', '2', '--micro-batches', '1'],
       rows: ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
         what,
         model: 'deep',

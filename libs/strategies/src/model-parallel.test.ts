@@ -2,6 +2,7 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { ThreadError } from './errors.js';
 import { ModelParallelStrategy } from './model-parallel.js';
 import {
   kindAndSize,
@@ -206,6 +207,17 @@ describe('a model in stages', () => {
     for (const model of [staged, expected]) await model.trainOnBatch(rows(16), ys);
     expect(weightsOf(staged)[0]![0]).toBeNaN();
     expect(weightsOf(staged)).toEqual(weightsOf(expected));
+  });
+
+  it('says that a thread has ended while others wait at a boundary, and ends them', async () => {
+    const parallel = new ModelParallelStrategy({ stages: 2, pipelines: 2 });
+    const model = parallel.scope(() => compiled(mlp(), () => 'adam'));
+    await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 });
+    const { exchange } = parallel as unknown as { exchange: { pool: { workers: { terminate(): Promise<number> }[] } } };
+    await exchange.pool.workers[2]!.terminate(); // the first stage of the second pipeline, for which its second one waits
+    await expect(model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 })).rejects.toBeInstanceOf(ThreadError);
+    await parallel.dispose();
+    await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 });
   });
 
   it('two models of a strategy take turns', async () => {
