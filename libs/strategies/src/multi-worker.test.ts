@@ -215,14 +215,14 @@ await strategy.dispose();
 it('a step of the program has the bits of one process, and names what fails anywhere', async () => {
   programs.write(
     'own-step.mjs',
-    `export const train = async ({ replicaIdInSyncGroup: id, tf, state, allReduce, allGather }, xs, ys, failing) => {
+    `export const train = async ({ replicaIdInSyncGroup: id, tf, state, allReduce, allGather, mergeCall }, xs, ys, failing) => {
   state.weights ??= tf.variable(tf.zeros([8, 1]));
   const loss = () => tf.losses.meanSquaredError(ys, tf.matMul(xs, state.weights));
   const { value, grads: { [state.weights.name]: gradient } } = tf.variableGrads(loss, [state.weights]);
   if (failing === 'throws' && id === 2) throw new Error('no such row');
   const mean = await allReduce('mean', failing === 'differs' && id > 0 ? [value] : [value, gradient]);
   state.weights.assign(tf.sub(state.weights, tf.mul(mean[1], 0.1)));
-  return { loss: mean[0], weights: state.weights, id, all: await allGather(Float32Array.from({ length: id + 1 }, (_, i) => -id * i)) };
+  return { loss: mean[0], weights: state.weights, id, all: await allGather(Float32Array.from({ length: id + 1 }, (_, i) => -id * i)), merged: await mergeCall((each) => Float32Array.from(each, ([own]) => own), [id + 0.5]) };
 };
 `,
   );
@@ -232,8 +232,8 @@ const fn = { module: new URL('./own-step.mjs', import.meta.url), name: 'train' }
 const seen = [];
 const batches = () => [0, 1, 2].map((i) => ({ x: tf.slice(xs, i * 50, 50), y: tf.slice(ys, i * 50, 50) }));
 for await (const { x, y } of one.distributeDataset(batches())) {
-  const { loss, weights, id, all } = await one.run(fn, [x, y]);
-  seen.push(one.reduce('mean', loss).dataSync()[0], ...one.gather(weights, 1).dataSync(), ...one.gather({ x }, 0).x.shape, one.reduce('sum', id).dataSync()[0], 'gathered', [...all.values[0]].map((value) => (Object.is(value, -0) ? '-0' : value)).join());
+  const { loss, weights, id, all, merged } = await one.run(fn, [x, y]);
+  seen.push(one.reduce('mean', loss).dataSync()[0], ...one.gather(weights, 1).dataSync(), ...one.gather({ x }, 0).x.shape, one.reduce('sum', id).dataSync()[0], 'gathered', [...all.values[0]].map((value) => (Object.is(value, -0) ? '-0' : value)).join() + ' merged ' + merged.values[0].join());
 }
 for await (const { x, y } of one.distributeDataset(batches().slice(1)))
   await one.run(fn, [x, y, seen.length % 2 === 0 ? 'throws' : 'differs']).catch(({ code, replica, message }) => seen.push({ code, replica, message }));
@@ -255,6 +255,7 @@ await one.dispose();
       .map((line) => JSON.parse(line) as unknown);
   };
   const [[expected], ...processes] = [alone!, ...ended].map(linesOf) as unknown as [[unknown[]], ...unknown[][]];
+  expect(expected).toContainEqual(expect.stringContaining('merged 0.5,1.5,2.5'));
   expect(expected.slice(-2)).toMatchObject([
     { code: 'STRATEGY_REPLICA', replica: 2, message: 'replica 2: no such row' },
     { code: 'STRATEGY_REPLICA', message: expect.stringContaining('every replica must make the same calls') as string },

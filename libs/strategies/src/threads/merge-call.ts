@@ -17,7 +17,7 @@ export interface Merging {
 
 /** @throws TypeError for what cannot be given to all */
 export async function merged<T, R>(merge: (values: readonly T[]) => R | Promise<R>, given: T, merging: Merging): Promise<R> {
-  if (typeof merge !== 'function') throw new TypeError(`mergeCall takes a function and values, and the first argument is no function`);
+  if (typeof merge !== 'function') throw new TypeError('mergeCall takes a function and values, and the first argument is no function');
   const leaves: Float32Array[] = [];
   mapLeaves(given, (leaf, path) => leaves.push(packed(leaf, path)));
   const readers = (await merging.allGather(leaves)).map((values) => new Reader(values, (tensor) => merging.made(tensor)));
@@ -30,12 +30,16 @@ export async function merged<T, R>(merge: (values: readonly T[]) => R | Promise<
 
 function packed(leaf: unknown, path: string): Float32Array {
   if (typeof leaf === 'number') return Float32Array.of(NUMBER, leaf);
-  if (leaf instanceof Float32Array) return Float32Array.from([ARRAY, leaf.length, ...leaf]);
+  if (leaf instanceof Float32Array) return joined([ARRAY, leaf.length], leaf);
   if (!(leaf instanceof tfc.Tensor) || leaf.dtype !== 'float32')
     throw new TypeError(`mergeCall takes tensors of float32, Float32Array and numbers, and value${path} is something else`);
-  const vector = new Float32Array(1 + leaf.rank + leaf.size);
-  vector.set([leaf.rank, ...leaf.shape]);
-  vector.set(leaf.dataSync<'float32'>(), 1 + leaf.rank);
+  return joined([leaf.rank, ...leaf.shape], leaf.dataSync<'float32'>());
+}
+
+function joined(head: readonly number[], values: Float32Array): Float32Array {
+  const vector = new Float32Array(head.length + values.length);
+  vector.set(head);
+  vector.set(values, head.length);
   return vector;
 }
 
