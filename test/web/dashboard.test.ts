@@ -312,8 +312,8 @@ describe('with a cluster that trains', () => {
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
     await expect.poll(() => reading.roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(20);
 
-    // An api that hangs says as little as one that is gone: nothing is live, nothing can be asked for, nothing is nearly done. When it goes on, the time of
-    // what it had asked PostgreSQL is over, so it may answer with 503, and the page asks again.
+    // An api that hangs says as little as one that is gone: nothing is live, nothing can be asked for, nothing is nearly done.
+    // Until it has caught up, or has begun anew, it may answer with 503. The page asks again.
     watcher.expect(/status of 503/);
     const pid = stack.api().child.pid!;
     process.kill(pid, 'SIGSTOP');
