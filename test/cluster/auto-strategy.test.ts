@@ -2,7 +2,7 @@
 import type { RunSpecInput } from '@paceline/spec';
 import { Stack } from '@paceline/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { eventsOf, expectComplete, ofRounds, reference, runOf, untilRound } from './whole-runs.js';
+import { eventsOf, expectComplete, ofRounds, reference, runOf, typesOf, untilRound, untilStatus } from './whole-runs.js';
 
 /** `npm run soak` has these too. */
 const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
@@ -79,6 +79,20 @@ test.runIf(IS_SOAK)('over a slow link of the server the workers take its shard o
   await stack.addWorker(SLOW);
   await expectComplete(stack, id, SPEC, { attempts: 3, deadlineMs: 120_000 });
   await pickedOf(id);
+});
+
+test.runIf(IS_SOAK)('with codec auto the codec is picked first, and the strategy by rounds that have it', async () => {
+  const { id } = await stack.client.createRun({ ...auto, codec: { kind: 'auto' }, checkpoint: { everyRounds: 5 } });
+  const { attempt, codec, result } = await untilStatus(stack, id, ['SUCCEEDED'], 120_000);
+  const picked = await pickedOf(id);
+  expectPickFits(picked);
+  expect([attempt, result!.rounds]).toEqual([picked.kind === 'parameter-server' ? 1 : 2, ROUNDS]);
+  expect(codec!.kind, codec!.why).toMatch(/^int/);
+  expect(picked.why).toContain(`gradients in ${codec!.kind} and parameters in ${codec!.parameters}, as codec auto has picked`);
+  const events = await eventsOf(stack, id);
+  const choices = events.filter(({ type }) => type === 'codec.picked' || type === 'strategy.measured');
+  expect(typesOf(choices), 'once each, in this order').toEqual(['codec.picked', 'strategy.measured']);
+  expect(choices[1]!.data).toMatchObject({ codec: { kind: codec!.kind, parameters: codec!.parameters } });
 });
 
 test.runIf(IS_SOAK)(

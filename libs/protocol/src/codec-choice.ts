@@ -23,6 +23,8 @@ export const paceSchema = z.strictObject({
   replicas: u32,
   /** That the worker may use. */
   cores: u32.optional(),
+  /** The first round that was measured with a codec that was picked; absent before that round, and where none was picked. */
+  fromRound: u32.optional(),
 });
 export type WorkerPace = z.output<typeof paceSchema>;
 
@@ -58,6 +60,8 @@ export const exchangeMeasuresSchema = z.strictObject({
   workers: u32,
   servers: u32,
   cores: u32,
+  /** What `codec: auto` had picked, with which these rounds were measured; absent where gradients and parameters travelled as float32. */
+  codec: z.strictObject({ kind: name, parameters: name }).optional(),
 });
 export const STRATEGY_MEASURED = 'strategy.measured';
 /** The event that says what was picked, and why. */

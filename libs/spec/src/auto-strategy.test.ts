@@ -71,6 +71,22 @@ test('what only one strategy can serve, or only one is there for, is picked with
   expect([picksStrategy(specOf()), picksStrategy(specOf({ strategy: { kind: 'parameter-server' } }))]).toEqual([true, false]);
 });
 
+test.each<[what: string, codec: RunSpecInput['codec'], picked: MeasuredExchange['codec'], why: RegExp]>([
+  // Of the four megabytes of the server a quarter is left, and the reason says so.
+  [
+    'codec auto has picked',
+    { kind: 'auto' },
+    { kind: 'int8', parameters: 'int8' },
+    /exchange of 1\.02 MB on .*2\.56 MB\/s, gradients in int8 and parameters in int8, as codec auto has picked; .* for 0\.26 MB/,
+  ],
+  ['codec auto has picked none', { kind: 'auto' }, undefined, /exchange of 4\.00 MB on .*10 MB\/s; /],
+  ['the spec names a codec', { kind: 'int8' }, undefined, /exchange of 2\.51 MB on .*6\.28 MB\/s; /],
+])('bytes are those of the codec: %s', (_, codec, picked, why) => {
+  const { strategy, why: said } = pickStrategy(specOf({ codec }), { ...SLOW, codec: picked }, 2);
+  expect(strategy).toMatchObject({ kind: 'multi-worker-mirrored', workers: 2 });
+  expect(said).toMatch(why);
+});
+
 test('a checkpoint that was written before the pick is one of what was picked, as the numbers are', () => {
   const [auto, servers, workers] = (['auto', 'parameter-server', 'multi-worker-mirrored'] as const).map((kind) =>
     comparableConfig(specOf({ strategy: { kind } })),
@@ -86,7 +102,9 @@ test('auto is refused beside what it does not go with', () => {
     const result = parseRunSpec({ replicas: 2, ...input });
     return result.ok ? [] : result.issues.map(({ path, message }) => `${path}: ${message}`);
   };
-  expect(issues({ strategy: { kind: 'auto' }, codec: { kind: 'auto' } })).toEqual([expect.stringMatching(/^codec\.kind: .*same rounds/)]);
+  expect(issues({ strategy: { kind: 'auto', standby: 1 }, codec: { kind: 'auto' } })).toEqual([
+    expect.stringMatching(/^codec\.kind: .*standby/),
+  ]);
   expect(issues({ strategy: { kind: 'auto', startWorkers: 3 } })).toEqual([expect.stringMatching(/^strategy\.startWorkers: /)]);
   for (const field of [{ workers: 2 }, { stalenessBound: 2 }, { mode: 'async' }])
     expect(issues({ strategy: { kind: 'auto', ...field } })).toHaveLength(1);

@@ -9,7 +9,10 @@
  *
  *   parameter-server        a worker sends its gradients and gets the parameters; a server does so for all workers, with its share of the vector
  *   multi-worker-mirrored   n workers send and get (n − 1)/n of that, as each holds a share itself
+ *
+ * With `codec: auto` too, the codec is picked before, and the rounds that are measured have it.
  */
+import { encodedBits, picksCodec, sentParameterBits, type CodecSpec } from './codec-spec.js';
 import { parseRunSpec, type RunSpec } from './run-spec.js';
 import type { StrategySpec } from './strategy.js';
 
@@ -38,6 +41,8 @@ export interface MeasuredExchange {
   readonly servers: number;
   /** Of each worker's machine, at least. */
   readonly cores: number;
+  /** What `codec: auto` had picked, of these rounds. */
+  readonly codec?: { readonly kind: string; readonly parameters: string } | undefined;
 }
 
 export interface PickedStrategy {
@@ -101,7 +106,8 @@ export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWor
   if (typeof servers === 'string') throw new Error(`a spec of strategy auto is none of parameter-server: ${servers}`);
   const { stepMs, waitMs, latencyMs, denseBytes, nodes, workers: n, cores } = measured;
   const transferMs = Math.max(0, waitMs - latencyMs);
-  const ofWorker = denseBytes * (nodes + 1);
+  const codec = codecOf(spec, measured);
+  const ofWorker = (denseBytes * (nodes * encodedBits(codec) + sentParameterBits(codec))) / 32;
   const ofServer = (n * ofWorker) / measured.servers;
   const busiest = Math.max(ofWorker, ofServer);
   const ofMember = (ofWorker * (n - 1)) / n;
@@ -109,9 +115,10 @@ export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWor
   const roundMs = stepMs + waitMs;
   const expectedMs = stepMs + Math.min(waitMs, latencyMs) + (transferMs * ofMember) / busiest;
   const rate = bytesPerSecond > 0 ? `, which is ${megabytes(bytesPerSecond)}/s` : '';
+  const encoded = measured.codec ? `, gradients in ${codec.kind} and parameters in ${codec.parameters}, as codec auto has picked` : '';
   const numbers =
     `with parameter-server a round takes ${milliseconds(roundMs)}: ${milliseconds(stepMs)} step, ${milliseconds(waitMs)} exchange of ` +
-    `${megabytes(busiest)} on the busiest link of ${counted(n)} and ${counted(measured.servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}; ` +
+    `${megabytes(busiest)} on the busiest link of ${counted(n)} and ${counted(measured.servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}${encoded}; ` +
     `with multi-worker-mirrored ${milliseconds(expectedMs)} are expected, for ${megabytes(ofMember)}; ${counted(cores, 'core')} for each worker`;
   const stays = (why: string): PickedStrategy => ({ strategy: servers, why: `${numbers}: ${why}` });
   const workers = fitting(spec, byWorkers(asked, Math.min(replicas, n)));
@@ -123,6 +130,12 @@ export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWor
   const share = cores > 1 ? LEAST_SHARE : LEAST_SHARE_ONE_CORE;
   if (savedMs < Math.max(LEAST_MS, share * roundMs)) return stays(`that saves less than ${share * 100} % and ${LEAST_MS} ms`);
   return { strategy: workers, why: `${numbers}: that saves ${Math.round((100 * savedMs) / roundMs)} %` };
+}
+
+/** How the measured rounds were encoded: as the spec says, unless it leaves that to be picked. */
+function codecOf(spec: RunSpec, { codec: picked }: MeasuredExchange): CodecSpec {
+  if (picked) return { ...(picked as Pick<CodecSpec, 'kind' | 'parameters'>), errorFeedback: false };
+  return !spec.codec || picksCodec(spec) ? { kind: 'none', errorFeedback: false } : spec.codec;
 }
 
 const counted = (number: number, noun = 'worker'): string => `${number} ${noun}${number === 1 ? '' : 's'}`;

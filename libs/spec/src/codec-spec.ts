@@ -163,13 +163,8 @@ export function codecConflicts({
 }
 
 /** What auto picks goes both ways and keeps nothing, so it has no options. */
-function autoConflicts(
-  codec: CodecSpec,
-  { kind, mode, standby = 0 }: { kind?: string; mode: string; standby?: number | undefined },
-): [string, string][] {
+function autoConflicts(codec: CodecSpec, { mode, standby = 0 }: { mode: string; standby?: number | undefined }): [string, string][] {
   const conflicts: [string, string][] = [];
-  if (kind === 'auto')
-    conflicts.push(['codec.kind', 'auto does not go with strategy auto, which measures the same rounds: name the codec, or the strategy']);
   if (mode !== 'sync')
     conflicts.push(['codec.kind', `auto needs mode sync, where all workers change to a codec in one round; the mode is ${mode}`]);
   if (standby > 0)
@@ -244,17 +239,23 @@ export const sendsDeltas = ({ codec }: { readonly codec?: CodecSpec | undefined 
 /** Bits that a parameter takes at most in the encoded generation that servers keep for the workers; 0 where there is none. */
 export function encodedParameterBits({ codec }: { readonly codec?: CodecSpec | undefined }): number {
   if (!codec || !sendsEncodedParameters({ codec })) return 0;
+  // Beside a difference what workers have.
+  return sentParameterBits(codec) + (sendsDeltas({ codec }) ? 32 : 0);
+}
+
+/** Bits of a parameter on its way to a worker, at most. With auto those of the largest that it may pick, beside none. */
+export function sentParameterBits(codec: CodecSpec): number {
   const bits = (kind: CodecSpec['kind'], density = 1): number => encodedBits({ kind, density, errorFeedback: false });
+  if (!sendsEncodedParameters({ codec })) return 32;
   switch (codec.parameters) {
     case 'int8':
       return bits('int8');
-    // Beside the difference what workers have.
     case 'delta-int4':
-      return 32 + bits('int4');
+      return bits('int4');
     case 'delta-int2':
-      return 32 + bits('int2');
+      return bits('int2');
     case 'delta-top-k':
-      return 32 + bits('top-k', codec.parameterDensity ?? DEFAULT_PARAMETER_DENSITY);
+      return bits('top-k', codec.parameterDensity ?? DEFAULT_PARAMETER_DENSITY);
     default:
       return bits('fp16');
   }

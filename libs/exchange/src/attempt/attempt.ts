@@ -39,7 +39,7 @@ export class Attempt {
     this.term = succession?.term ?? 1;
     this.round = firstRound;
     this.codec = new CodecPicking(options.codec, options.journal);
-    this.measuring = new ExchangeMeasuring(options.measuredExchange, options.journal);
+    this.measuring = new ExchangeMeasuring(options.measuredExchange, options.journal, this.codec);
     this.members = new Membership(options.replicas, now);
     // A standby that was just promoted has heard from the arbiter. But the previous coordinator may have told the others of the end.
     const completeMs = succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;

@@ -25,7 +25,7 @@ test('it is picked once, when all that compute have measured enough, and said fr
   const { picking, asked, events } = setUp();
   const members = membersOf('a', 'b', 'idle');
   picking.heard('a', PACE);
-  expect(picking.committed(9, members)).toBeUndefined();
+  expect([picking.committed(9, members), picking.isOpen]).toEqual([undefined, true]);
   picking.heard('b', { ...PACE, rounds: 2 });
   expect(picking.committed(10, members)).toBeUndefined();
   picking.heard('b', PACE);
@@ -33,6 +33,7 @@ test('it is picked once, when all that compute have measured enough, and said fr
   expect([11, 12, 13].map((round) => picking.committed(round, members))).toEqual([change, change, undefined]);
   expect(picking.change).toEqual(change);
   expect(asked).toEqual([[PACE, PACE]]);
+  expect(picking.isOpen).toBe(false);
   expect(events).toEqual([{ ...events[0], type: CODEC_PICKED, data: { ...change, why: 'it is', measured: MEASURED } }]);
 });
 
@@ -100,4 +101,14 @@ test('a pace is the best of the rounds, without the first one', () => {
   nowMs += 1;
   pace.begins(5);
   expect(pace.pace?.rounds).toBe(2);
+  // From round 7 on with a codec: what was measured without one does not count, and neither does its first round.
+  for (const round of [6, 7, 8, 9]) {
+    pace.begins(round, round < 7 ? undefined : 7);
+    if (round < 9) expect(pace.pace?.fromRound).toBeUndefined();
+    nowMs += 40;
+    pace.computed(2, 2);
+    nowMs += 5;
+  }
+  pace.begins(10, 7);
+  expect(pace.pace).toEqual({ rounds: 2, stepMs: 40, waitMs: 5, latencyMs: 3, nodes: 2, replicas: 2, fromRound: 7 });
 });

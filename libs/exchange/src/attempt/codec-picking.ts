@@ -45,13 +45,18 @@ export class CodecPicking {
     return { kind, parameters, fromRound };
   }
 
+  /** It is still to be picked. */
+  get isOpen(): boolean {
+    return this.picker !== undefined && !this.choice;
+  }
+
   heard(workerId: string, pace: WorkerPace): void {
-    if (this.picker && !this.choice) this.paces.set(workerId, pace);
+    if (this.isOpen) this.paces.set(workerId, pace);
   }
 
   /** @param round that is committed @returns what its COMMIT has to say */
   committed(round: number, members: readonly CoordinatedMember[]): CodecSwitch | undefined {
-    if (this.picker && !this.choice) this.tryPick(round, members);
+    if (this.isOpen) this.tryPick(round, members);
     const { change } = this;
     return change && round < change.fromRound && round >= change.fromRound - 2 ? change : undefined;
   }

@@ -1,5 +1,5 @@
-/** When the first rounds of a run with `strategy: auto` are told. */
-import { exchangeMeasuresSchema, STRATEGY_MEASURED, type WorkerPace } from '@paceline/protocol';
+/** When the first rounds of a run with `strategy: auto` are told, and with `codec: auto` too. */
+import { exchangeMeasuresSchema, STRATEGY_MEASURED, type CodecSwitch, type WorkerPace } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import { ExchangeMeasuring } from './exchange-measuring.js';
 import type { CoordinatedMember } from './membership.js';
@@ -7,9 +7,16 @@ import type { CoordinatedMember } from './membership.js';
 const PACE: WorkerPace = { rounds: 8, stepMs: 10, waitMs: 5, latencyMs: 1, nodes: 1, replicas: 2, cores: 4 };
 const membersOf = (...ids: string[]) => ids.map((id) => ({ id, replicas: id === 'idle' ? [] : [0] }) as unknown as CoordinatedMember);
 
-test('once, when all that compute have measured enough: the slowest step, the shortest wait, the fewest cores', () => {
+const NAMED = { isOpen: false, change: undefined };
+
+function setUp(codec: { isOpen: boolean; change: CodecSwitch | undefined }) {
   const events: { type: string; data: unknown }[] = [];
-  const measuring = new ExchangeMeasuring({ denseBytes: 400, servers: 2 }, { append: (entry: never) => void events.push(entry) } as never);
+  const journal = { append: (entry: never) => void events.push(entry) } as never;
+  return { events, measuring: new ExchangeMeasuring({ denseBytes: 400, servers: 2 }, journal, codec) };
+}
+
+test('once, when all that compute have measured enough: the slowest step, the shortest wait, the fewest cores', () => {
+  const { events, measuring } = setUp(NAMED);
   const members = membersOf('a', 'b', 'idle');
   measuring.committed(members);
   measuring.heard('a', PACE);
@@ -23,7 +30,33 @@ test('once, when all that compute have measured enough: the slowest step, the sh
     { type: STRATEGY_MEASURED, data, message: '2 workers measured the first rounds for strategy auto: 30 ms step, 3 ms exchange' },
   ]);
   expect(exchangeMeasuresSchema.parse(events[0]!.data)).toEqual(data);
-  const named = new ExchangeMeasuring(undefined, { append: () => expect.unreachable() } as never);
+  const named = new ExchangeMeasuring(undefined, { append: () => expect.unreachable() } as never, NAMED);
   named.heard('a', PACE);
   named.committed(membersOf('a'));
+});
+
+test('with codec auto the codec comes first, and only rounds that have it are told', () => {
+  const codec: { isOpen: boolean; change: CodecSwitch | undefined } = { isOpen: true, change: undefined };
+  const { events, measuring } = setUp(codec);
+  const members = membersOf('a', 'b');
+  for (const id of ['a', 'b']) measuring.heard(id, PACE);
+  measuring.committed(members);
+  expect(events, 'the codec is not picked yet').toEqual([]);
+  Object.assign(codec, { isOpen: false, change: { kind: 'int8', parameters: 'int8', fromRound: 12 } });
+  measuring.committed(members);
+  expect(events, 'those rounds had no codec').toEqual([]);
+  measuring.heard('a', { ...PACE, fromRound: 12 });
+  measuring.committed(members);
+  measuring.heard('b', { ...PACE, fromRound: 12, waitMs: 2 });
+  measuring.committed(members);
+  expect(events).toMatchObject([{ data: { waitMs: 2, codec: { kind: 'int8', parameters: 'int8' } } }]);
+  expect(exchangeMeasuresSchema.parse(events[0]!.data)).toEqual(events[0]!.data);
+});
+
+test('where codec auto has picked none the rounds that it was picked by are told', () => {
+  const { events, measuring } = setUp({ isOpen: false, change: undefined });
+  measuring.heard('a', PACE);
+  measuring.committed(membersOf('a'));
+  expect(events).toHaveLength(1);
+  expect(events[0]!.data).not.toHaveProperty('codec');
 });

@@ -248,7 +248,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   heartbeat(computed: number): void {
     this.computed = computed;
     const isComputing = this.measuring > 0 || this.owesNodes() || (this.kept?.isCopying ?? false);
-    this.beat(computed, isComputing, this.codec ? undefined : this.rate);
+    this.beat(computed, isComputing, this.rate);
   }
 
   private owesNodes(): boolean {
@@ -410,9 +410,9 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (fresh.length === 0) return;
     for (const replica of fresh) this.asked.add(replica);
     this.firsts = undefined;
-    this.rate?.begins(this.round);
-    const codec = this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined;
-    const step = (replicas: readonly number[]): void => this.options.compute.step(this.round, replicas, codec);
+    const picked = this.codec && this.round >= this.codec.fromRound ? this.codec : undefined;
+    this.rate?.begins(this.round, picked?.fromRound);
+    const step = (replicas: readonly number[]): void => this.options.compute.step(this.round, replicas, picked?.kind);
     return this.kept ? this.kept.prepare(this.round, fresh, step) : step(fresh);
   }
 

@@ -4,6 +4,7 @@
  *   parameters are here ── step ──> its last gradient is computed ── wait: gradients out, update, parameters back ──> parameters are here
  *
  * The latency is that of the quickest answer to HELLO or to a heartbeat. The first round is left out: engines warm up in it. Of the others the least counts, which the load of the machine has disturbed the least.
+ * Rounds with a codec that was picked are measured by themselves: the first of them is left out as well.
  */
 import type { WorkerPace } from '@paceline/protocol';
 
@@ -24,15 +25,21 @@ export class RoundPace {
   private present = -1;
   private size = { nodes: 0, replicas: 0 };
   private isWarm = false;
+  private fromRound: number | undefined;
   private asked = 0;
   private askedAtMs = 0;
   private echoMs = Infinity;
 
   constructor(private readonly clock: PaceClock) {}
 
-  /** The parameters of the round are here, and it is computed. */
-  begins(round: number): void {
+  /**
+   * The parameters of the round are here, and it is computed.
+   *
+   * @param fromRound the first round with the codec that was picked, from that round on
+   */
+  begins(round: number, fromRound?: number): void {
     if (round === this.present) return;
+    if (fromRound !== this.fromRound) this.beginAnew(fromRound);
     const nowMs = this.clock.now();
     const [begunMs, computedMs] = [this.begunAtMs, this.computedAtMs];
     if (begunMs !== undefined && computedMs !== undefined && round === this.present + 1) {
@@ -46,6 +53,14 @@ export class RoundPace {
     this.present = round;
     this.begunAtMs = nowMs;
     this.computedAtMs = undefined;
+  }
+
+  private beginAnew(fromRound: number | undefined): void {
+    this.fromRound = fromRound;
+    this.rounds = 0;
+    this.stepMs = this.waitMs = Infinity;
+    this.begunAtMs = undefined;
+    this.isWarm = false;
   }
 
   /** All that it was to compute of the round is there. */
@@ -68,8 +83,9 @@ export class RoundPace {
     const helloMs = this.clock.latencyMs();
     const latencyMs = helloMs && Math.min(helloMs, this.echoMs);
     if (this.rounds === 0 || latencyMs === undefined) return undefined;
-    const { rounds, stepMs, waitMs, size } = this;
+    const { rounds, stepMs, waitMs, size, fromRound } = this;
     const { cores } = this.clock;
-    return { rounds, stepMs, waitMs, latencyMs, ...size, ...(cores === undefined ? {} : { cores }) };
+    const also = { ...(cores === undefined ? {} : { cores }), ...(fromRound === undefined ? {} : { fromRound }) };
+    return { rounds, stepMs, waitMs, latencyMs, ...size, ...also };
   }
 }
