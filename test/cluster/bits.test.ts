@@ -98,6 +98,7 @@ const CODEC_OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
 /** Codecs that keep something of each replica: one vector, two, and one with what its power iteration goes on from. */
 const KEEP = [
   ['error feedback', { kind: 'top-k', density: 0.02, errorFeedback: true }],
+  ['ef21', { kind: 'top-k', density: 0.02, errorFeedback: true, feedbackRule: 'ef21' }],
   ['dgc', { kind: 'dgc', density: 0.01, errorFeedback: false }],
   ['power-sgd', { kind: 'power-sgd', rank: 2, errorFeedback: false }],
 ] as [string, CodecSpec][];
@@ -333,6 +334,12 @@ describe('over unix', () => {
   });
 });
 
+/** The newest checkpoint that the run has told of. */
+const checkpointOf = ({ entries }: RunView): number =>
+  Math.max(
+    ...entries.flatMap((entry) => (entry.kind === 'event' && entry.type === 'checkpoint.written' ? [Number(entry.data['round'])] : [])),
+  );
+
 describe('over tcp', () => {
   let plane: DataPlane;
   beforeAll(async () => void (plane = await DataPlane.start({ servers: 2, workers: 2, transport: 'tcp' })));
@@ -342,6 +349,32 @@ describe('over tcp', () => {
     const input = { ...base, model: 'mlp-dropout' as const };
     const result = await plane.finished(await plane.train(withServers(input, 2)));
     expect(result.weightsSha256).toBe(await reference(input));
+  });
+
+  test('ef21: a worker that is SIGKILLed ends the attempt, and the next one has the bits of an undisturbed run', async () => {
+    const codec = { kind: 'top-k', density: 0.02, errorFeedback: true, feedbackRule: 'ef21' } as const;
+    const optimizer = { name: 'momentum', learningRate: 0.05, momentum: 0.9 } as const;
+    const input: RunSpecInput = { ...base, model: SMALL, codec, optimizer, length: { rounds: MOST_ROUNDS } };
+    const expected = await reference(input);
+    while (plane.workers.length < 2) await plane.addWorker();
+    const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2, startWorkers: 2 } as const;
+    const run = await plane.train({ ...input, strategy, checkpoint: { everyRounds: 5, everySeconds: 0 } });
+    const slow = await slowed(plane, run, 0.05);
+    try {
+      await plane.until(run, 'a checkpoint', 60_000, () => checkpointOf(run) >= 5);
+      await plane.workers.splice(1, 1)[0]!.kill('SIGKILL');
+      await plane.until(run, 'the end of the attempt', 60_000, () =>
+        run.entries.some((entry) => entry.kind === 'event' && entry.type === 'run.failed'),
+      );
+    } finally {
+      slow.end();
+    }
+    const failed = run.entries.findLast((entry) => entry.kind === 'event' && entry.type === 'run.failed');
+    expect(failed).toMatchObject({ data: { cause: 'ESTIMATE_LOST' }, message: /does not have its estimate \(EF21\)/ });
+    await plane.trainAgain(run, { attempt: 1, round: checkpointOf(run) });
+    expect((await plane.finished(run)).weightsSha256).toBe(expected);
+    expect(run.entries.filter((entry) => entry.kind === 'event' && entry.type === RESIDUAL_LOST)).toEqual([]);
+    await plane.addWorker();
   });
 
   test.runIf(ALL)('all workers gone: the run waits, says for what, and goes on with a new one', async () => {

@@ -46,7 +46,7 @@ function largeOf(x: Float32Array, threshold: number, examples: number): Float32A
 }
 
 export class ReferenceCodec {
-  /** By replica: what its last gradient has left. */
+  /** By replica: what its last gradient has left, or with EF21 the estimate of it. */
   private readonly rests = new Map<number, { readonly rest: Float32Array; readonly examples: number }>();
 
   constructor(
@@ -60,15 +60,30 @@ export class ReferenceCodec {
   decoded(gradient: Float32Array, round: number, replica: number, examples: number): Float32Array {
     const kept = this.spec.errorFeedback ? this.rests.get(replica) : undefined;
     const growth = kept ? Math.fround(examples / kept.examples) : 1;
-    const whole = kept ? gradient.map((x, i) => x + Math.fround(kept.rest[i]! * growth)) : gradient;
+    const sign = this.spec.feedbackRule === 'ef21' ? -1 : 1;
+    const whole = kept ? gradient.map((x, i) => x + sign * Math.fround(kept.rest[i]! * growth)) : gradient;
     const got = whole.slice();
     for (const { index, offset, length, section } of this.chunks) {
       const part = whole.subarray(offset, offset + length);
       if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, round, replica, index), examples / this.replicas), offset);
     }
-    const rest = whole.map((x, i) => x - got[i]!);
+    const rest = sign < 0 ? got.map((x, i) => x + (kept ? Math.fround(kept.rest[i]! * growth) : 0)) : whole.map((x, i) => x - got[i]!);
+    for (const { offset, length, section } of this.chunks) if (section === 'state') rest.fill(0, offset, offset + length);
     this.rests.set(replica, { rest, examples });
     return got;
+  }
+
+  /** With EF21: the sum of the estimates, which servers add what they get to. */
+  private estimate: { readonly sum: Float32Array; readonly examples: number } | undefined;
+
+  /** What the optimizer gets. @param sum of what replicas have sent @param examples of the round @param trainable elements */
+  estimated(sum: Float32Array, examples: number, trainable: number): Float32Array {
+    if (this.spec.feedbackRule !== 'ef21') return sum;
+    const { estimate } = this;
+    const growth = estimate ? Math.fround(examples / estimate.examples) : 1;
+    const next = sum.map((x, i) => (i < trainable && estimate ? x + Math.fround(estimate.sum[i]! * growth) : x));
+    this.estimate = { sum: next, examples };
+    return next;
   }
 
   /** With differences: what workers have of the generation before. */

@@ -200,7 +200,9 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
     });
     losses.push(loss / count);
     const optimizer = local ? outerOf(spec) : spec.optimizer;
-    weights.set(applied(optimizer, round + 1, weights, TREES[spec.replicas]!(gradients), count, slots, (i) => isExchanged(round, i)));
+    const sum = TREES[spec.replicas]!(gradients);
+    const gradient = codec ? codec.estimated(sum, count, layout.trainableLength) : sum;
+    weights.set(applied(optimizer, round + 1, weights, gradient, count, slots, (i) => isExchanged(round, i)));
     sha256AfterRounds.push(createHash('sha256').update(new Uint8Array(weights.buffer)).digest('hex'));
   }
   engine.dispose();

@@ -40,6 +40,7 @@ function encoderOf(spec: CodecSpec, examplesOf: (round: number) => number = () =
 }
 
 const TOP: CodecSpec = { kind: 'top-k', density: 0.1, errorFeedback: true };
+const EF21: CodecSpec = { ...TOP, feedbackRule: 'ef21' };
 
 test('the trainable chunks are encoded, and state is sent as it is', () => {
   const { send, arena } = encoderOf({ kind: 'top-k', density: 0.1, errorFeedback: false });
@@ -63,6 +64,30 @@ test('with error feedback nothing is lost: what is left out is sent later', () =
   }
 });
 
+test.each<[string, CodecSpec]>([
+  ['top-k', EF21],
+  ['sign', { kind: 'sign', errorFeedback: true, feedbackRule: 'ef21' }],
+  ['a codec that leaves chunks as they are', { kind: 'threshold', threshold: 1e-6, errorFeedback: true, feedbackRule: 'ef21' }],
+])('with EF21 what was sent adds up to an estimate, which a gradient that stays is found by: %s', (_, spec) => {
+  // Every third round has half of the examples.
+  const examplesOf = (round: number): number => (round % 3 === 2 ? 4 : 8);
+  const { send, encoder } = encoderOf(spec, examplesOf);
+  const gradient = (i: number): number => 1 + (i % 7);
+  const estimate = new Float32Array(LENGTH);
+  const errors: number[] = [];
+  for (let round = 0; round < 30; round++) {
+    const examples = examplesOf(round);
+    const growth = round === 0 ? 1 : Math.fround(examples / examplesOf(round - 1));
+    const { got } = send(round, 0, (i) => examples * gradient(i));
+    got.subarray(0, 700).forEach((x, i) => (estimate[i] = x + Math.fround(estimate[i]! * growth)));
+    errors.push(Math.hypot(...Array.from(estimate.subarray(0, 700), (x, i) => x / examples - gradient(i))));
+  }
+  const kept = new Float32Array(encoder.residualFloats);
+  expect(encoder.readResidual(29, 0, kept)).toBe(true);
+  expect(kept, 'the replica and the servers have one estimate').toEqual(estimate.subarray(0, 700));
+  expect(errors.at(-1)).toBeLessThan(1e-2 * Math.max(1, errors[0]!));
+});
+
 test('without error feedback the same elements are sent each time', () => {
   const { send } = encoderOf({ ...TOP, errorFeedback: false });
   expect(send(1, 0, (i) => i).got).toEqual(send(0, 0, (i) => i).got);
@@ -81,19 +106,21 @@ test('a round that is computed again is encoded the same; one that did not follo
   expect(arena.bytesInUse).toBe(inUse);
 });
 
-test.each<CodecSpec>([TOP, { kind: 'dgc', density: 0.1, errorFeedback: false }, { kind: 'power-sgd', rank: 1, errorFeedback: false }])(
-  '$kind says when a replica begins a round without what the round before had left',
-  (spec) => {
-    const { send } = encoderOf(spec);
-    const lost = (round: number, replica: number) => send(round, replica, (i) => i).lost;
-    // Replica 0 from the first round on: nothing was left before, then it is here.
-    expect([lost(0, 0), lost(1, 0), lost(1, 0), lost(2, 0)]).toEqual([undefined, undefined, undefined, undefined]);
-    // Replica 1 comes from another worker. Encoded twice in a round, it is lost in both.
-    expect([lost(2, 1), lost(2, 1), lost(3, 1)]).toEqual(['absent', 'absent', undefined]);
-    // It was somewhere else in round 4.
-    expect([lost(5, 1), lost(5, 1), lost(6, 1)]).toEqual(['outdated', 'outdated', undefined]);
-  },
-);
+test.each<CodecSpec>([
+  TOP,
+  EF21,
+  { kind: 'dgc', density: 0.1, errorFeedback: false },
+  { kind: 'power-sgd', rank: 1, errorFeedback: false },
+])('$kind says when a replica begins a round without what the round before had left', (spec) => {
+  const { send } = encoderOf(spec);
+  const lost = (round: number, replica: number) => send(round, replica, (i) => i).lost;
+  // Replica 0 from the first round on: nothing was left before, then it is here.
+  expect([lost(0, 0), lost(1, 0), lost(1, 0), lost(2, 0)]).toEqual([undefined, undefined, undefined, undefined]);
+  // Replica 1 comes from another worker. Encoded twice in a round, it is lost in both.
+  expect([lost(2, 1), lost(2, 1), lost(3, 1)]).toEqual(['absent', 'absent', undefined]);
+  // It was somewhere else in round 4.
+  expect([lost(5, 1), lost(5, 1), lost(6, 1)]).toEqual(['outdated', 'outdated', undefined]);
+});
 
 test('a codec that keeps nothing loses nothing', () => {
   expect(encoderOf({ kind: 'int8', errorFeedback: false }).send(5, 0, (i) => i).lost).toBeUndefined();
@@ -123,6 +150,7 @@ test('what is kept counts in a round of fewer examples as it would have in its o
 
 test.each([
   ['error feedback', TOP],
+  ['EF21', EF21],
   ['dgc', { kind: 'dgc', density: 0.05, errorFeedback: false }],
   ['power-sgd', { kind: 'power-sgd', rank: 1, errorFeedback: false }],
 ] as const)('%s goes on elsewhere from what a round has left, with the same bytes', (_, spec) => {

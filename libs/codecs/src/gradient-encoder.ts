@@ -5,6 +5,9 @@
  * takes what round k-1 left; so a replica that is computed twice in a round is encoded the same. Where another worker computed the replica in round
  * k-1, nothing is left from it here: the replica begins anew, `lost` says so, and the run has no equal bits from there on.
  *
+ * EF21 (Richtárik, Sokolov and Fatkhullin 2021): a replica keeps an estimate of its gradient instead, sends the encoded difference to it, and adds what will be decoded. The
+ * servers add the same to the sum of all estimates, which the optimizer gets. So a loss of it cannot be made good by going on: see protocol.md.
+ *
  * With dgc the replica keeps its velocity too (dgc.ts), with power-sgd what its next power iteration begins with (power-sgd.ts), in the same way.
  *
  * What a round has left can be read, for a checkpoint, and taken in place of what was computed here: chunk by chunk, of each what was left out, then the
@@ -14,7 +17,7 @@
  * several each part has an encoder of its own.
  */
 import type { Arena } from '@paceline/kernels';
-import { keepsRest, type CodecSpec } from '@paceline/spec';
+import { keepsEstimate, keepsRest, type CodecSpec } from '@paceline/spec';
 import { codecKey, type Codec, type WarmStart } from './codec.js';
 import { Velocity } from './dgc.js';
 
@@ -41,7 +44,7 @@ export interface EncodedVector {
 export type ResidualLoss = 'absent' | 'outdated';
 
 interface Kept {
-  /** What the encoding has left out. */
+  /** What the encoding has left out; with EF21 the estimate. */
   readonly rest: number;
   /** With dgc. */
   readonly velocity: number | undefined;
@@ -55,6 +58,8 @@ interface Residual {
   readonly before: Kept | undefined;
   readonly after: Kept;
   readonly lost: ResidualLoss | undefined;
+  /** What was kept was a part of a sum over the examples of its round, this one has so many times as many. */
+  readonly growth: number;
 }
 
 const FLOAT_BYTES = 4;
@@ -76,6 +81,8 @@ export class GradientEncoder {
   /** Elements of the trainable section, which comes first. */
   private readonly trainable: number;
   private readonly hasFeedback: boolean;
+  /** EF21 */
+  private readonly estimates: boolean;
   private readonly velocity: Velocity | undefined;
 
   constructor(
@@ -107,6 +114,7 @@ export class GradientEncoder {
     this.warmFloats = warm;
     this.trainable = chunks.reduce((end, { isEncoded, offset, length }) => (isEncoded ? Math.max(end, offset + length) : end), 0);
     this.hasFeedback = keepsRest(spec);
+    this.estimates = keepsEstimate({ codec: spec });
     this.velocity = spec.kind === 'dgc' ? new Velocity(spec, arena, this.trainable, replicas) : undefined;
   }
 
@@ -159,7 +167,7 @@ export class GradientEncoder {
     const last = this.residuals.get(replica);
     const after = this.roomOf(last, undefined);
     this.eachKept(after, (memory, at) => memory.set(values.subarray(at, at + memory.length)));
-    this.residuals.set(replica, { round, before: undefined, after, lost: undefined });
+    this.residuals.set(replica, { round, before: undefined, after, lost: undefined, growth: 1 });
   }
 
   /** The parts of what is kept, in the order in which they are read, with the place of each. */
@@ -196,11 +204,12 @@ export class GradientEncoder {
     const last = this.residuals.get(replica);
     const follows = last?.round === round - 1;
     const before = last?.round === round ? last.before : follows ? last.after : undefined;
-    const next: Residual = { round, before, after: this.roomOf(last, before), lost: lossOf(round, last, before) };
     // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
     const growth = before ? this.examplesOf(round) / this.examplesOf(round - 1) : 1;
+    const next: Residual = { round, before, after: this.roomOf(last, before), lost: lossOf(round, last, before), growth };
     this.velocity?.put(gradient, before?.velocity, next.after.velocity!, growth, this.examplesOf(round), sumOfSquares);
-    if (before) kernels.sgd(gradient, gradient, before.rest, this.trainable, 1, -growth); // gradient += before · growth
+    // gradient + what was left out, or gradient - estimate
+    if (before) kernels.sgd(gradient, gradient, before.rest, this.trainable, 1, this.estimates ? growth : -growth);
     this.residuals.set(replica, next);
     return next;
   }
@@ -216,13 +225,13 @@ export class GradientEncoder {
     return { rest: this.arena.alloc(bytes), velocity: this.velocity && this.arena.alloc(bytes), warm };
   }
 
-  /** What was encoded less what will be decoded. Of a chunk that is not finite nothing is kept: the round that it belongs to does not count. */
+  /** What was encoded less what will be decoded, or with EF21 the estimate and what will be decoded. Of a chunk that is not finite nothing is kept: the round that it belongs to does not count. */
   private keepRest(
     { index, offset, length: n }: EncodedChunk,
     from: number,
     to: number,
     bytes: number,
-    { after }: Residual,
+    { before, after, growth }: Residual,
     key: number,
   ): void {
     const { kernels } = this.arena;
@@ -232,10 +241,12 @@ export class GradientEncoder {
       kernels.fill(rest, n, 0);
       if (velocity !== undefined) kernels.fill(velocity, n, 0);
     };
-    if (bytes === 0) return keepNothing();
-    this.codecFor(this.codec, index).decode(this.arena, to, bytes, rest, n, key);
+    if (bytes > 0) this.codecFor(this.codec, index).decode(this.arena, to, bytes, rest, n, key);
+    else if (this.estimates) kernels.copy(rest, from, n);
+    else return keepNothing();
     if (velocity !== undefined) kernels.clearSent(velocity, rest, n);
-    kernels.sgd(from, rest, rest, n, 1, 1); // rest = gradient - decoded
+    if (!this.estimates) kernels.sgd(from, rest, rest, n, 1, 1); // rest = gradient - decoded
+    else if (before) kernels.sgd(rest, rest, before.rest + FLOAT_BYTES * offset, n, 1, -growth); // decoded + estimate
     if (!kernels.allFinite(rest, n)) keepNothing();
   }
 }

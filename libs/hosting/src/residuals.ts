@@ -5,13 +5,12 @@
  * checkpoints without residuals, and says `residual.lost` when it goes on from one.
  */
 import { codecOf, residualFloats } from '@paceline/codecs';
+import type { PlacementJob } from '@paceline/control-plane';
 import { ResidualLayout, type GatheredResiduals, type ResidualName, type StoredResiduals } from '@paceline/exchange';
 import { shardChunks, type Layout } from '@paceline/learning';
-import { MOST_RESIDUAL_BYTES, picksCodec, type RunSpec } from '@paceline/spec';
-import { configHash, type CheckpointReader, type TensorSource } from '@paceline/storage';
+import { keepsEstimate, MOST_RESIDUAL_BYTES, MOST_RESIDUAL_TENSORS, picksCodec, type RunSpec } from '@paceline/spec';
+import { configHash, StorageError, type CheckpointReader, type TensorSource } from '@paceline/storage';
 
-/** Names of tensors travel in a control message, and stand in the manifest. */
-export const MOST_RESIDUAL_TENSORS = 8192;
 const FLOAT_BYTES = 4;
 
 const residualName = ({ replica, chunk }: Omit<ResidualName, 'round'>): string => `residuals/${replica}/${chunk}`;
@@ -32,6 +31,19 @@ export function storedResidualsOf(spec: Pick<RunSpec, 'codec' | 'replicas'>, lay
     if (replicas * chunks.length > MOST_RESIDUAL_TENSORS || replicas * floats * FLOAT_BYTES > MOST_RESIDUAL_BYTES) return undefined;
   }
   return residuals;
+}
+
+/**
+ * With EF21 a run could not go on from a checkpoint that lacks what replicas keep.
+ * @throws StorageError CONFIG_CHANGED where a server would have to write more of it than it may
+ */
+export function checkEstimatesAreStored({ spec, servers }: PlacementJob, layout: Layout): void {
+  if (!keepsEstimate(spec) || storedResidualsOf(spec, layout, servers)) return;
+  throw new StorageError(
+    'CONFIG_CHANGED',
+    `with codec.feedbackRule ef21 checkpoints have a vector of each of the ${spec.replicas} replicas, and one of ${servers} servers would have to write more than ` +
+      `${MOST_RESIDUAL_BYTES >> 20} MiB or ${MOST_RESIDUAL_TENSORS} tensors of them: use more servers, fewer replicas, or feedbackRule residual`,
+  );
 }
 
 /** What is written of them, one chunk of one replica after the other. @param missing gets the replicas of which something is nowhere; zeros stand for it */

@@ -4,7 +4,7 @@
  * restored or moved goes on with the right step (docs/protocol.md §9.2).
  */
 import type { Kernels } from '@paceline/kernels';
-import { AVERAGE_SLOT, type OptimizerSpec } from '@paceline/spec';
+import { AVERAGE_SLOT, ESTIMATE_SLOT, type AppliedOptimizer, type OptimizerSpec } from '@paceline/spec';
 
 export interface OptimizerSlot {
   readonly name: string;
@@ -38,17 +38,18 @@ export interface OptimizerUpdate {
 
 export interface Optimizer {
   readonly name: OptimizerSpec['name'];
-  /** The slot of a moving average of the weights comes last; `apply` does not touch it. */
+  /** Those of a moving average of the weights and of an estimate of the gradient come last; `apply` does not touch them. */
   readonly slots: readonly OptimizerSlot[];
   /** Writes the direction of a step to `step` and changes nothing else: only of optimizers that take its norm. */
   direction?(kernels: Kernels, step: number, update: Omit<OptimizerUpdate, 'paramIn' | 'paramOut'>): void;
   apply(kernels: Kernels, update: OptimizerUpdate): void;
 }
 
-export function createOptimizer(spec: OptimizerSpec): Optimizer {
+export function createOptimizer(spec: AppliedOptimizer): Optimizer {
   const update = updateOf(spec);
   const average = spec.emaMomentum === undefined ? [] : [zeros(AVERAGE_SLOT)];
-  return Object.assign({ name: spec.name }, update, { slots: [...update.slots, ...average] });
+  const estimate = spec.keepsEstimate ? [zeros(ESTIMATE_SLOT)] : [];
+  return Object.assign({ name: spec.name }, update, { slots: [...update.slots, ...average, ...estimate] });
 }
 
 /** Shares of the old average and of the weights in the new average. The first step takes the weights whole, as in Keras. */

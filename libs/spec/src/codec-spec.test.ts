@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest';
 import { CODECS, dgcDensity, encodedBits, isEncoded } from './codec-spec.js';
 import { comparableConfig } from './comparable-config.js';
+import { appliedByServers } from './local-update.js';
+import { optimizerSlots } from './optimizer-slots.js';
 import { parseRunSpec } from './run-spec.js';
 import { gradientVectors, workerBytes } from './worker-memory.js';
 
@@ -48,6 +50,13 @@ test.each([
   [{ codec: { kind: 'auto', parameterDensity: 0.1 } }, /codec\.parameterDensity: is picked by auto/],
   [{ codec: { kind: 'auto' }, strategy: { kind: 'parameter-server', standby: 1 } }, /codec\.kind: auto does not go with standby/],
   [{ codec: { kind: 'auto', parameters: 'int8' } }, /codec\.parameters: is picked by auto/],
+  [{ codec: { kind: 'top-k', feedbackRule: 'ef21' } }, /codec\.feedbackRule: belongs to errorFeedback/],
+  [{ codec: { kind: 'dgc', feedbackRule: 'ef21' }, optimizer: { name: 'sgd' } }, /codec\.feedbackRule: belongs to errorFeedback/],
+  [{ codec: { kind: 'auto', feedbackRule: 'residual' } }, /codec\.feedbackRule: is picked by auto/],
+  [
+    { codec: { kind: 'sign', errorFeedback: true, feedbackRule: 'ef21' }, strategy: { kind: 'parameter-server', mode: 'ssp' } },
+    /needs mode sync/,
+  ],
   [{ codec: { kind: 'auto', errorFeedback: true } }, /codec\.errorFeedback: does not go with auto/],
   [
     { codec: { kind: 'dgc' }, optimizer: { name: 'adam' } },
@@ -118,4 +127,15 @@ test('what a worker holds follows from the codec', () => {
   expect(gradientVectors({ ...async, codec: { kind: 'int8', errorFeedback: false } })).toBe(3);
   const large = { replicas: 16, strategy: { mode: 'sync', backupReplicas: 0 }, codec: { kind: 'sign', errorFeedback: true } } as const;
   expect(workerBytes(large, 20_000_000)).toBe(4 * 20_000_000 * (2 + 2 + 34));
+});
+
+test('with EF21 servers have a slot more, whatever they apply', () => {
+  const slots = (input: object): string[] => {
+    const parsed = parseRunSpec({ codec: { kind: 'top-k', errorFeedback: true, feedbackRule: 'ef21' }, ...input });
+    if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+    return optimizerSlots(appliedByServers(parsed.spec).optimizer);
+  };
+  expect(slots({ optimizer: { name: 'adam', emaMomentum: 0.9 } })).toEqual(['m', 'v', 'average', 'estimate']);
+  expect(slots({ strategy: { kind: 'local-update', outerOptimizer: 'nesterov' } })).toEqual(['velocity', 'estimate']);
+  expect(slots({ optimizer: { name: 'sgd' }, codec: { kind: 'top-k', errorFeedback: true } })).toEqual([]);
 });

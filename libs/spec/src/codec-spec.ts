@@ -26,6 +26,8 @@ export type ValueKind = (typeof VALUE_KINDS)[number];
 const SPARSE = ['top-k', 'threshold', 'random-k'] as const satisfies readonly (typeof CODECS)[number][];
 export const DEFAULT_DENSITY = 0.01;
 const MOST_TOP_K = 0.5;
+/** What a replica keeps with error feedback: what was left out, or the estimate of its gradient that the servers have too. */
+export const FEEDBACK_RULES = ['residual', 'ef21'] as const;
 export const DEFAULT_MOMENTUM = 0.9;
 export const DEFAULT_RANK = 1;
 /** With dgc: the share that a warm-up begins with. */
@@ -76,6 +78,12 @@ export const codecSchema = z.strictObject({
     .boolean()
     .describe('Keep what the encoding left out, and add it to the next gradient of the replica (Karimireddy et al. 2019).')
     .default(false),
+  feedbackRule: z
+    .enum(FEEDBACK_RULES)
+    .describe(
+      'With errorFeedback. residual: what the encoding left out is added to the next gradient. ef21: the difference of the gradient to an estimate is sent, which the replica keeps, and the servers add up (Richtárik, Sokolov and Fatkhullin 2021). Left out: residual.',
+    )
+    .optional(),
   parameters: z
     .enum(PARAMETER_CODECS)
     .describe(
@@ -140,6 +148,8 @@ export function codecConflicts({
     conflicts.push(['codec.values', `belongs to top-k, threshold and random-k; the codec is ${kind}: leave it out`]);
   if (codec.rank !== undefined && kind !== 'power-sgd')
     conflicts.push(['codec.rank', `belongs to power-sgd; the codec is ${kind}: leave it out`]);
+  if (codec.feedbackRule !== undefined && !codec.errorFeedback)
+    conflicts.push(['codec.feedbackRule', 'belongs to errorFeedback: set that to true, or leave this out']);
   if (kind === 'power-sgd' && codec.errorFeedback) conflicts.push(['codec.errorFeedback', 'is part of power-sgd: leave it out']);
   if (kind === 'dgc') conflicts.push(...dgcConflicts(codec, strategy, optimizer));
   else
@@ -182,6 +192,7 @@ function autoConflicts(codec: CodecSpec, { mode, standby = 0 }: { mode: string; 
     'rank',
     'parameters',
     'parameterDensity',
+    'feedbackRule',
   ] as const)
     if (codec[option] !== undefined) conflicts.push([`codec.${option}`, 'is picked by auto, or belongs to another codec: leave it out']);
   if (codec.errorFeedback)
@@ -212,6 +223,10 @@ function dgcConflicts(
 
 /** Whether replicas keep what the encoding has left out. */
 export const keepsRest = ({ kind, errorFeedback }: CodecSpec): boolean => errorFeedback || hasOwnFeedback(kind);
+
+/** EF21: the servers keep the sum of the estimates of all replicas, which each round adds to. */
+export const keepsEstimate = ({ codec }: { readonly codec?: CodecSpec | undefined }): boolean =>
+  codec?.errorFeedback === true && codec.feedbackRule === 'ef21';
 
 /** Error feedback is a part of it. */
 const hasOwnFeedback = (kind: CodecSpec['kind']): boolean => kind === 'dgc' || kind === 'power-sgd';

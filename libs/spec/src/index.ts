@@ -1,6 +1,6 @@
 /** The spec of a run: its schema with defaults, what does not go together in it, and what follows from it for servers, workers and their memory. */
 export { LIMITS } from './limits.js';
-export { AVERAGE_SLOT, optimizerSlots } from './optimizer-slots.js';
+export { AVERAGE_SLOT, ESTIMATE_SLOT, optimizerSlots, type AppliedOptimizer } from './optimizer-slots.js';
 export { isLayerwise, optimizerSchema, type OptimizerSpec } from './optimizer-spec.js';
 export {
   augmentationSchema,
@@ -91,6 +91,8 @@ export {
   encodedBits,
   encodedParameterBits,
   isEncoded,
+  FEEDBACK_RULES,
+  keepsEstimate,
   keepsRest,
   picksCodec,
   PARAMETER_CODECS,
@@ -108,6 +110,7 @@ export {
   gradientVectors,
   gradientWindowBytes,
   MOST_RESIDUAL_BYTES,
+  MOST_RESIDUAL_TENSORS,
   serverBytes,
   serverPartBytes,
   workerBytes,

@@ -120,3 +120,16 @@ test('a checkpoint of local updates goes on with local updates whose outer optim
       { path: 'strategy.kind', message: expect.stringContaining('begin with its weights') as string },
     ]);
 });
+
+test('estimates of EF21 belong to one run: another begins with the weights', () => {
+  const ef21 = { codec: { kind: 'top-k', errorFeedback: true, feedbackRule: 'ef21' } } as const;
+  const pairs = [
+    [ef21, ef21],
+    [ef21, {}],
+    [{}, ef21],
+  ] as const;
+  for (const [was, is] of pairs)
+    expect(optimizerIssues(specOf(was), specOf(is), 'r')).toMatchObject([
+      { path: 'codec.feedbackRule', message: expect.stringMatching(/^is ef21 in .*weights\.run/) as string },
+    ]);
+});

@@ -5,6 +5,7 @@
  * the variables of the model, and the slots of the optimizer. Everything else (rates, batch, clipping, length, dataset, seed, mode, engine)
  * says how training goes on from there, and may be another. docs/checkpoints.md has the table.
  */
+import { keepsEstimate } from './codec-spec.js';
 import { appliedByServers } from './local-update.js';
 import type { VariableSpec } from './model-description.js';
 import { optimizerSlots } from './optimizer-slots.js';
@@ -96,6 +97,13 @@ export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): 
         message: `is ${from} in run ${runId} and cannot become ${to} from its checkpoint, which has the slots of another optimizer: begin with its weights instead (weights.run)`,
       },
     ];
+  if (keepsEstimate(source) || keepsEstimate(spec))
+    return [
+      {
+        path: 'codec.feedbackRule',
+        message: `is ef21 in ${keepsEstimate(source) ? `run ${runId}` : 'this run'}, whose estimates belong to one run: begin with the weights instead (weights.run)`,
+      },
+    ];
   const [was, is] = [appliedByServers(source).optimizer, appliedByServers(spec).optimizer];
   const [wasSlots, isSlots] = [optimizerSlots(was), optimizerSlots(is)];
   if (wasSlots.join() === isSlots.join()) return [];
@@ -107,7 +115,9 @@ export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): 
       },
     ];
   const shown = (slots: readonly string[]): string => slots.join(', ') || 'none';
-  const differs = (Object.keys(is) as (keyof typeof is)[]).find((field) => field !== 'learningRate' && changesSlots(was, is, field));
+  const differs = (Object.keys(is) as (keyof RunSpec['optimizer'])[]).find(
+    (field) => field !== 'learningRate' && changesSlots(was, is, field),
+  );
   return [
     {
       path: `optimizer.${differs ?? 'name'}`,

@@ -2,8 +2,10 @@
  * What a run with local updates divides between workers and servers: workers apply `optimizer` with its schedule and its clipping, once per local step;
  * servers apply the outer optimizer, once per round, to the mean difference of the weights. Every other strategy leaves all of it to the servers.
  */
+import { keepsEstimate, type CodecSpec } from './codec-spec.js';
 import type { LearningRateSpec } from './learning-rate.js';
 import type { OptimizerSpec } from './optimizer-spec.js';
+import type { AppliedOptimizer } from './optimizer-slots.js';
 import type { RoundGridOptions } from './round-grid.js';
 import type { StrategySpec } from './strategy.js';
 
@@ -22,7 +24,7 @@ interface Clipping {
 
 /** What is applied to a gradient, and at which rate. */
 interface Applied<NonFinite extends string> {
-  readonly optimizer: OptimizerSpec;
+  readonly optimizer: AppliedOptimizer;
   readonly gradient: Clipping & { readonly nonFinite: NonFinite };
   readonly learningRate?: LearningRateSpec | undefined;
 }
@@ -57,11 +59,14 @@ export const fragmentsOf = ({ strategy }: Distributed): number => (strategy.kind
 
 /** What the servers of a run apply to the gradient of a round. */
 export function appliedByServers<NonFinite extends string>(
-  spec: Distributed & Applied<NonFinite> & { readonly replicas: number },
+  spec: Distributed & Applied<NonFinite> & { readonly replicas: number; readonly codec?: CodecSpec | undefined },
 ): Applied<NonFinite> {
   const { strategy, gradient, replicas } = spec;
-  if (strategy.kind !== 'local-update') return spec;
-  return { optimizer: outerOptimizer(strategy, replicas), gradient: { nonFinite: gradient.nonFinite } };
+  const estimated = (optimizer: OptimizerSpec): AppliedOptimizer =>
+    keepsEstimate(spec) ? Object.assign({}, optimizer, { keepsEstimate: true as const }) : optimizer;
+  if (strategy.kind === 'local-update')
+    return { optimizer: estimated(outerOptimizer(strategy, replicas)), gradient: { nonFinite: gradient.nonFinite } };
+  return keepsEstimate(spec) ? Object.assign({}, spec, { optimizer: estimated(spec.optimizer) }) : spec;
 }
 
 /**

@@ -1,12 +1,18 @@
 /** Slots of each optimizer (values that it keeps per parameter), in the order of the memory. A checkpoint fits only an optimizer with the same slots. */
 import type { OptimizerSpec } from './optimizer-spec.js';
 
-export function optimizerSlots(spec: OptimizerSpec): string[] {
-  return [...slotsOf(spec), ...(spec.emaMomentum === undefined ? [] : [AVERAGE_SLOT])];
+/** What servers apply: the optimizer, and with EF21 an estimate of the gradient before it. */
+export type AppliedOptimizer = OptimizerSpec & { readonly keepsEstimate?: true | undefined };
+
+export function optimizerSlots(spec: AppliedOptimizer): string[] {
+  const average = spec.emaMomentum === undefined ? [] : [AVERAGE_SLOT];
+  return [...slotsOf(spec), ...average, ...(spec.keepsEstimate ? [ESTIMATE_SLOT] : [])];
 }
 
-/** The last one, where the run keeps a moving average of its weights. */
+/** Behind those of the optimizer, where the run keeps a moving average of its weights. */
 export const AVERAGE_SLOT = 'average';
+/** The last one, with EF21: the sum of the gradients as the servers estimate them. */
+export const ESTIMATE_SLOT = 'estimate';
 
 function slotsOf(spec: OptimizerSpec): string[] {
   switch (spec.name) {

@@ -98,6 +98,8 @@ function sentVectors({ replicas, strategy, codec }: Distribution): number {
 
 /** A server stores so much of what a codec keeps of replicas; a run that has more stores nothing of it. */
 export const MOST_RESIDUAL_BYTES = 256 << 20;
+/** Names of tensors travel in a control message, and stand in the manifest. */
+export const MOST_RESIDUAL_TENSORS = 8192;
 
 /** Copies of what is kept of all replicas: for a checkpoint, and for workers that have them next. @param elements parameters and state */
 function residualCopyBytes({ replicas, strategy, codec }: Distribution, elements: number): number {

@@ -35,6 +35,7 @@ import { Database } from '../database/database.js';
 import { InvalidInput, NotFound } from '../graphql/result.types.js';
 import { freezeIssues, InitialWeights, type WarmStart } from '../models/initial-weights.js';
 import type { Viewer } from '../teams/authentication.js';
+import { estimateIssue } from './estimate-bounds.js';
 import { ModelDescriptions } from './model-description.js';
 import { FleetMemory } from './fleet-memory.js';
 import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom, type ResumePoint } from './resume-from.js';
@@ -208,7 +209,10 @@ function issueOfModel(spec: RunSpec, model: ModelDescription): SpecIssue | undef
   const { parameterCount, stateCount, variables } = model;
   const tooLarge = localModelIssue(spec, parameterCount + stateCount);
   if (tooLarge) return { path: 'model', message: tooLarge };
-  const parts = createLayout(model).chunks.filter(({ section }) => section === 'trainable').length;
+  const layout = createLayout(model);
+  const tooMany = estimateIssue(spec, layout);
+  if (tooMany) return tooMany;
+  const parts = layout.chunks.filter(({ section }) => section === 'trainable').length;
   if (fragmentsOf(spec) > parts)
     return {
       path: 'strategy.fragments',

@@ -291,6 +291,10 @@ export const FAILURE_CAUSES = {
   STALLED: { isRecoverable: true, meaning: 'a round made no progress for long, although all its members were connected' },
   NON_FINITE_ROLLBACK: { isRecoverable: true, meaning: 'a gradient had NaN or infinity, and the run goes back to its last checkpoint' },
   NON_FINITE: { isRecoverable: false, meaning: 'a gradient had NaN or infinity' },
+  ESTIMATE_LOST: {
+    isRecoverable: true,
+    meaning: 'with EF21: the estimate of a replica was lost with its worker, and the run goes back to its last checkpoint',
+  },
   POISON_ROUND: { isRecoverable: false, meaning: 'one replica lost its worker repeatedly in one round' },
   INTERNAL: { isRecoverable: true, meaning: 'something broke inside a server' },
 } as const satisfies Record<FailureCause, { readonly isRecoverable: boolean; readonly meaning: string }>;

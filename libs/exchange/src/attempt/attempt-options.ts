@@ -61,6 +61,8 @@ export interface CoordinatorOptions {
   readonly validation?: ValidationPlan;
   /** What the codec keeps of replicas is in checkpoints and follows a replica that moves: workers are told of both. */
   readonly storesResiduals?: boolean;
+  /** EF21: servers have the sum of what is kept of all replicas, so a replica that has lost it ends the attempt. */
+  readonly keepsEstimates?: boolean;
   /** Workers get differences of parameters, to what no checkpoint has. */
   readonly sendsDeltas?: boolean;
   /** With `codec: auto`. */

@@ -145,6 +145,12 @@ export const COORDINATOR_ROWS = {
     does: 'END to all: FAILED, naming round and server',
     next: ['OVER'],
   },
+  estimateLost: {
+    from: ['GATHERING'],
+    event: 'with EF21: a contribution says that the estimate of its replica is lost',
+    does: 'END to all: FAILED with the cause ESTIMATE_LOST, so that the next attempt begins with the last checkpoint',
+    next: ['OVER'],
+  },
   validation: {
     from: ['GATHERING'],
     event: 'all that COMMIT(k) needs is there, and generation k+1 is to be validated',

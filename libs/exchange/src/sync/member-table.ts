@@ -136,6 +136,8 @@ export interface MemberOptions {
   readonly compute: ComputePort;
   /** What the codec keeps of each replica, where checkpoints have it. */
   readonly residuals?: ResidualLayout | undefined;
+  /** EF21: the gradient of a replica whose estimate is lost is told of and not sent, because servers would add it to an estimate that has the lost one in it. */
+  readonly keepsEstimates?: boolean | undefined;
   /** With a codec: the first replica of each sum that it would send of these without one. Left out: as it sends them. */
   readonly firstOfSums?: ((replicas: readonly number[]) => readonly number[]) | undefined;
   /** Its rounds are measured: `codec: auto`. */

@@ -9,7 +9,7 @@ import { ResidualLayout } from '../transfer/residuals.js';
 const BYTES = 16;
 
 /** A member of one server, in round 0, whose replica is computed: what it sends from now on. */
-function setUp(flushes = true) {
+function setUp(flushes = true, keepsEstimates = false) {
   const sent: string[] = [];
   const waiting: (() => void)[] = [];
   const messages: Message[] = [];
@@ -38,6 +38,7 @@ function setUp(flushes = true) {
     store: { bytes: (generation) => memory[generation & 1]! },
     compute: { step: () => undefined, evaluate: (generation) => void evaluated.push(generation), committed: () => undefined },
     onEnd: () => undefined,
+    keepsEstimates,
     firstOfSums: (replicas) => (sums.push([...replicas]), [0]),
   });
   const own = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0, 1] }];
@@ -370,4 +371,21 @@ test('chunks that no round has exchanged since are here after a gap of rounds, w
   expect(steps).toEqual([4, 11]);
   const newest = [11, 11, 11, 4, 5, 6, 7, 8];
   expect(Array.from({ length: count }, (_, chunk) => memory[1]![chunk * BYTES])).toEqual(newest.map(value));
+});
+
+test('with EF21 the gradient of a replica whose estimate is lost is told of and not sent', () => {
+  const { member, take, messages, view } = setUp(true, true);
+  view(2);
+  const node = (replica: number, lost?: 'absent') => {
+    let isReleased = false;
+    member.contribution(0, replica, 4, [1, 1], lost);
+    member.node({ round: 0, lo: replica, hi: replica + 1, chunk: chunksOf(new Uint8Array(BYTES)), release: () => (isReleased = true) });
+    return isReleased;
+  };
+  take();
+  expect(node(1, 'absent')).toBe(true);
+  expect(take()).toEqual(['contribution']);
+  expect(messages.at(-1)).toMatchObject({ replica: 1, lost: 'absent' });
+  expect(node(0)).toBe(false);
+  expect(take()).toEqual(['contribution', 'gradient']);
 });

@@ -46,6 +46,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private asked = new Set<number>();
   /** Residuals that were missing in a round that was over before its contribution came: what that round has left here lacks them too. */
   private readonly untold = new Map<number, NonNullable<MessageOf<'contribution'>['lost']>>();
+  /** With EF21: replicas of this round whose gradient is not sent. */
+  private readonly withheld = new Set<number>();
   /** The generation of each chunk that is being received: the round may move on before the chunk is whole. */
   private readonly receiving = new Map<number, number>();
   /** The first replica of each sum that would be sent without a codec, among the replicas that were asked for. */
@@ -204,11 +206,12 @@ export class Member extends WorkerTransfer<MemberOptions> {
     }
     const loss = lost ?? this.untold.get(replica);
     this.untold.delete(replica);
+    if (loss !== undefined && this.options.keepsEstimates) this.withheld.add(replica);
     this.tell({ type: 'contribution', round, replica, examples, sums: [...sums], ...(loss === undefined ? {} : { lost: loss }) });
   }
 
   node(node: GradientNode): void {
-    if (node.round !== this.round || this.table.state === 'OVER') return node.release();
+    if (node.round !== this.round || this.table.state === 'OVER' || this.withheld.has(node.lo)) return node.release();
     this.table.take('node');
     this.nodes.push(new HeldGradient(node, this.options.servers, this.isExtra(node)));
     if (!this.owesNodes()) this.rate?.computed(this.nodes.length, this.asked.size);
@@ -394,6 +397,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     for (const told of this.told.splice(0))
       if (told.type === 'contribution' && told.lost !== undefined) this.untold.set(told.replica, told.lost);
     this.asked.clear();
+    this.withheld.clear();
     this.firsts = undefined;
     this.pulls.moveTo(round);
     this.kept?.moveTo(round);

@@ -138,6 +138,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const expected = options.schedule.replicaExamples(message.round, message.replica);
     const misfit = misfitOf(message, options.measured, expected, `replica ${message.replica} of round ${message.round}`);
     if (misfit !== undefined) return attendance.lose(member, misfit, 'NOT_A_MEMBER');
+    if (message.lost !== undefined && options.keepsEstimates) return this.estimateLost(member, message);
     table.take('contribution');
     this.lost.heard(message.replica, message.lost);
     const { contributions } = this.present;
@@ -146,6 +147,13 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
       stall.moved();
     }
     this.tryCommit();
+  }
+
+  /** With EF21: the servers have the estimate of the replica in their sum, and no worker knows it any more. Its gradient was not sent. */
+  private estimateLost(member: Member, { round, replica }: MessageOf<'contribution'>): void {
+    this.table.take('estimateLost', 'OVER');
+    const message = `worker ${member.id} computes replica ${replica} in round ${round} and does not have its estimate (EF21), which was lost with another worker`;
+    this.parts.ending.conclude('failed', message, { cause: 'ESTIMATE_LOST', replica });
   }
 
   // ---- servers ----

@@ -14,6 +14,8 @@ export interface CheckpointWriterOptions {
   readonly attempt: number;
   readonly index: number;
   readonly servers: number;
+  /** EF21: without what is kept of all replicas nobody could go on from a checkpoint. */
+  readonly needsResiduals: boolean;
   tell(message: Message): void;
 }
 
@@ -40,7 +42,7 @@ export class CheckpointWriter {
   }
 
   private async write(snapshot: Snapshot, residuals: GatheredResiduals | undefined): Promise<void> {
-    const { checkpoints, runId, attempt, index, servers, tell } = this.options;
+    const { checkpoints, runId, attempt, index, servers, needsResiduals, tell } = this.options;
     const { generation, abandoned } = snapshot;
     const missing = new Set<number>();
     const tensors = [...snapshot.tensors(), ...(residuals ? residualTensors(residuals, missing) : [])];
@@ -48,7 +50,9 @@ export class CheckpointWriter {
       const id = { runId, attempt, round: generation };
       const file = await checkpoints.writeShard(id, index, tensors, { servers, signal: abandoned.signal });
       const lacks = residuals ? { missing: [...missing] } : {};
-      if (!abandoned.signal.aborted) tell({ type: 'part-written', generation, file, ...lacks });
+      if (abandoned.signal.aborted) return;
+      if (needsResiduals && missing.size > 0) tell(withoutEstimates(generation, missing));
+      else tell({ type: 'part-written', generation, file, ...lacks });
     } catch (error) {
       if (this.present !== snapshot) return; // superseded: nobody waits for it
       const cause = (abandoned.signal.reason ?? error) as Error;
@@ -60,3 +64,10 @@ export class CheckpointWriter {
     }
   }
 }
+
+const withoutEstimates = (generation: number, missing: ReadonlySet<number>): Message => ({
+  type: 'part-failed',
+  generation,
+  code: 'ESTIMATE_LOST',
+  message: `the estimates (EF21) of ${missing.size} replicas were lost with their workers before they were written`,
+});

@@ -9,13 +9,25 @@ const LAYOUT = { chunks: [{ index: 0, offset: 0, length: 4, section: 'trainable'
 
 /** Plays a round of an attempt that begins in `firstRound`, and gives the events of residuals. */
 function eventsOf(codec: object, firstRound: number, late: 'absent' | undefined = undefined): unknown[] {
+  const { coordinator, events } = begun(codec, firstRound);
+  for (const replica of [0, 1])
+    coordinator.memberMessage('w', { type: 'contribution', round: firstRound, replica, examples: 2, sums: [1, 1] });
+  coordinator.serverMessage(0, { type: 'reduced', round: firstRound });
+  expect(coordinator.round).toBe(firstRound + 1);
+  const behind = { type: 'contribution' as const, replica: 1, examples: 2, sums: [1, 1], lost: late };
+  for (const round of [firstRound - 1, firstRound]) if (late && round >= 0) coordinator.memberMessage('w', { ...behind, round });
+  return events;
+}
+
+/** A worker with both replicas is there. Events are those of residuals, and of a failure. */
+function begun(codec: object, firstRound: number) {
   const parsed = parseRunSpec({ codec, replicas: 2, globalBatch: 4, seed: 5 });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
   const events: unknown[] = [];
   const journal = new Journal({ now: () => 0 });
   const append = journal.append.bind(journal);
   journal.append = (entry) => {
-    if (entry.kind === 'event' && entry.type === RESIDUAL_LOST) events.push(entry.data);
+    if (entry.kind === 'event' && (entry.type === RESIDUAL_LOST || entry.type === 'run.failed')) events.push(entry.data);
     return append(entry);
   };
   const nothing = (): void => undefined;
@@ -40,13 +52,7 @@ function eventsOf(codec: object, firstRound: number, late: 'absent' | undefined 
   coordinator.serverJoined(0, peer);
   const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
   coordinator.memberJoined({ ...hello, id: 'w', seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' }, peer);
-  for (const replica of [0, 1])
-    coordinator.memberMessage('w', { type: 'contribution', round: firstRound, replica, examples: 2, sums: [1, 1] });
-  coordinator.serverMessage(0, { type: 'reduced', round: firstRound });
-  expect(coordinator.round).toBe(firstRound + 1);
-  const behind = { type: 'contribution' as const, replica: 1, examples: 2, sums: [1, 1], lost: late };
-  for (const round of [firstRound - 1, firstRound]) if (late && round >= 0) coordinator.memberMessage('w', { ...behind, round });
-  return events;
+  return { coordinator, events };
 }
 
 test('an attempt that begins with a checkpoint says that its bits are others, where workers get differences of parameters', () => {
@@ -59,4 +65,17 @@ test('a worker whose contribution comes when its round is committed already has 
   const codec = { kind: 'top-k', density: 0.1, errorFeedback: true };
   expect(eventsOf(codec, 3)).toEqual([]);
   expect(eventsOf(codec, 3, 'absent')).toEqual([{ cause: 'checkpoint', fromRound: 3, replicas: 1 }]);
+});
+
+test('with EF21 a replica whose estimate is lost ends the attempt before its round is committed', () => {
+  const codec = { kind: 'top-k', density: 0.1, errorFeedback: true, feedbackRule: 'ef21' };
+  expect(eventsOf(codec, 3)).toEqual([]);
+  const { coordinator, events } = begun(codec, 3);
+  const contribution = { type: 'contribution' as const, round: 3, examples: 2, sums: [1, 1] };
+  coordinator.memberMessage('w', { ...contribution, replica: 0 });
+  expect(events).toEqual([]);
+  coordinator.memberMessage('w', { ...contribution, replica: 1, lost: 'absent' });
+  expect(events).toMatchObject([{ cause: 'ESTIMATE_LOST', round: 3, replica: 1 }]);
+  coordinator.serverMessage(0, { type: 'reduced', round: 3 });
+  expect(coordinator.round).toBe(3);
 });

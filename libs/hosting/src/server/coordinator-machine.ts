@@ -7,6 +7,7 @@ import {
   backupReplicasOf,
   isLayerwise,
   roundPlan,
+  keepsEstimate,
   sendsDeltas,
   shardHosts,
   startWorkersOf,
@@ -28,6 +29,7 @@ export function createCoordinator(
     const options = {
       ...common,
       sendsDeltas: sendsDeltas(spec),
+      keepsEstimates: keepsEstimate(spec),
       storesResiduals: storedResidualsOf(spec, layout, servers) !== undefined,
       startWorkers: startWorkersOf(strategy),
       membersHoldShards: shardHosts(strategy) === 'workers',

@@ -22,13 +22,13 @@ import {
 import type { PlacementJob, ServerAddress } from '@paceline/control-plane';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, type MessageOf } from '@paceline/protocol';
-import { appliedByServers, rateFactor, roundsOf } from '@paceline/spec';
+import { appliedByServers, keepsEstimate, rateFactor, roundsOf } from '@paceline/spec';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost, type CoordinatorOwner, type Successor } from './coordinator-host.js';
 import { HostedPlace, type PlaceOwner } from './hosted-place.js';
 import type { ParameterStore } from './parameter-store.js';
-import { residualsIn } from '../residuals.js';
+import { checkEstimatesAreStored, residualsIn } from '../residuals.js';
 import { openInitialWeights } from './initial-weights.js';
 import { WorkerReceiver, type WorkersRun } from './receivers.js';
 import { openCheckpoint } from './restore.js';
@@ -118,6 +118,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       attempt,
       index,
       servers,
+      needsResiduals: keepsEstimate(spec),
       tell: (message) => this.guard(() => this.place.tell(message)),
     });
     this.hostedPlace = new HostedPlace(this, context);
@@ -138,6 +139,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
    * @throws StorageError when it cannot be used, with what is wrong with it
    */
   async prepare(): Promise<void> {
+    checkEstimatesAreStored(this.job, this.layout);
     const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
     if (checkpoint) await this.store.restore(checkpoint, this.released.signal);
     else {

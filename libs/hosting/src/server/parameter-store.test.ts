@@ -2,7 +2,7 @@ import { acquireRegion } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
 import { createLayout, initialValues } from '@paceline/learning';
 import { expect, test } from 'vitest';
-import type { OptimizerSpec } from '@paceline/spec';
+import type { AppliedOptimizer, OptimizerSpec } from '@paceline/spec';
 import { ParameterStore } from './parameter-store.js';
 import { inSlices } from './slices.js';
 
@@ -11,8 +11,9 @@ const ADAM: OptimizerSpec = { name: 'adam', learningRate: 0.1, beta1: 0.9, beta2
 function storeOf(
   shape: readonly number[],
   className: string,
-  optimizer: OptimizerSpec,
+  optimizer: AppliedOptimizer,
   rateFactor?: (round: number) => number,
+  examplesIn: (round: number) => number = () => 1,
 ): ParameterStore {
   const variable = { path: 'dense/kernel', shape, section: 'trainable', initializer: { className, config: {} } } as const;
   const model = { variables: [variable], inputs: [], outputs: [], parameterCount: shape[0]! * shape[1]!, stateCount: 0 };
@@ -23,7 +24,7 @@ function storeOf(
     model: model as never,
     seed: 1,
     gradientsInFlight: 1,
-    examplesIn: () => 1,
+    examplesIn,
     optimizer,
     ...(rateFactor && { rateFactor }),
     createArena: (options) => Arena.create(options),
@@ -125,6 +126,36 @@ test('an update takes the learning rate of its round', () => {
     delayCompensation: 0,
   });
   expect(region.floats[0]).toBe(-0.9375);
+});
+
+test('with EF21 what comes is added to the estimate, which counts by the examples of its round; the sum stays as it came', () => {
+  const examplesIn = (round: number): number => (round === 2 ? 4 : 8);
+  const store = storeOf([2, 2], 'Zeros', { name: 'sgd', learningRate: 1, keepsEstimate: true }, undefined, examplesIn);
+  for (const step of store.begin()) expect(step).toBeUndefined();
+  const chunk = store.chunks[0]!;
+  const sum = acquireRegion(chunk.arena, chunk.length);
+  const [region, next] = [store.initial[0]!, acquireRegion(chunk.arena, chunk.length)];
+  const used = chunk.arena.bytesInUse;
+  // In all: 8, 24, and in a round of half of the examples half of that and 2.
+  const moved = [8, 16, 2].map((value, round) => {
+    sum.floats.fill(value);
+    const before = region.floats[0]!;
+    expect(store.measure(chunk, sum, region, round).squares).toEqual([[0, 4 * [8, 24, 14][round]! ** 2]]);
+    store.update(chunk, round, region, next, sum);
+    expect([...sum.floats]).toEqual([value, value, value, value]);
+    region.floats.set(next.floats);
+    return before - next.floats[0]!;
+  });
+  expect(moved).toEqual([1, 3, 3.5]);
+  expect([...chunk.arena.f32(store['slots'].get(0)!.at(-1)!, 4)]).toEqual([14, 14, 14, 14]);
+  // A gradient that is cut to half is no other estimate.
+  sum.floats.fill(2);
+  store.update(chunk, 3, region, next, sum, { skip: false, examples: 8, scale: 0.5, variables: [] });
+  expect(region.floats[0]! - next.floats[0]!).toBe((0.5 * 30) / 8);
+  store.update(chunk, 4, region, next, sum, { skip: false, examples: 8, scale: 1, variables: [[0, 0.25]] });
+  expect(region.floats[0]! - next.floats[0]!).toBe((0.25 * 32) / 8);
+  expect([...chunk.arena.f32(store['slots'].get(0)!.at(-1)!, 4)]).toEqual([32, 32, 32, 32]);
+  expect(chunk.arena.bytesInUse).toBe(used);
 });
 
 test('frozen variables keep their bits, moving averages too, also in an update in place', () => {

@@ -22,7 +22,7 @@ import {
   type OptimizerUpdate,
   type AsyncUpdateOptions,
 } from '@paceline/learning';
-import { AVERAGE_SLOT, isLayerwise, type ModelDescription, type OptimizerSpec } from '@paceline/spec';
+import { AVERAGE_SLOT, ESTIMATE_SLOT, isLayerwise, type AppliedOptimizer, type ModelDescription } from '@paceline/spec';
 import type { CheckpointReader } from '@paceline/storage';
 import { ChunkVariables } from './chunk-variables.js';
 import { parametersName, slotName, Snapshot } from './snapshot.js';
@@ -37,7 +37,7 @@ export interface StorePlan {
   /** Chunk indices of this shard. */
   readonly owned: readonly number[];
   readonly model: ModelDescription;
-  readonly optimizer: OptimizerSpec;
+  readonly optimizer: AppliedOptimizer;
   readonly seed: number;
   /** Each element of the mean gradient is cut to at most this, either way. */
   readonly clipValue?: number | undefined;
@@ -127,6 +127,41 @@ export class ParameterStore {
       return;
     }
     this.preserve(chunk);
+    const estimate = this.estimated(chunk, round, gradient);
+    const slot = this.estimateSlot(chunk);
+    if (slot !== undefined) kernels.copy(slot, estimate.pointer, chunk.length);
+    this.applyTo(chunk, round, paramIn, paramOut, estimate, scale, decision);
+    estimate.release();
+  }
+
+  /** With EF21 what was sent is added to the estimate that the servers have, in memory of its own: a standby may yet get the sum. Otherwise the sum itself. */
+  private estimated(chunk: OwnedChunk, round: number, sum: Region): Region {
+    const slot = this.estimateSlot(chunk);
+    if (slot === undefined) return sum.retain();
+    const { examplesIn } = this.options;
+    // The estimate is a part of a sum over the examples of the round before.
+    const growth = round > 0 ? examplesIn(round) / examplesIn(round - 1) : 1;
+    const estimate = acquireRegion(chunk.arena, chunk.length);
+    chunk.arena.kernels.sgd(sum.pointer, estimate.pointer, slot, chunk.length, 1, -growth);
+    return estimate;
+  }
+
+  private estimateSlot({ index }: OwnedChunk): number | undefined {
+    return this.options.optimizer.keepsEstimate
+      ? this.slots.get(index)![this.optimizer.slots.findIndex(({ name }) => name === ESTIMATE_SLOT)]
+      : undefined;
+  }
+
+  private applyTo(
+    chunk: OwnedChunk,
+    round: number,
+    paramIn: Region,
+    paramOut: Region,
+    gradient: Region,
+    scale: number,
+    decision: RoundDecision | undefined,
+  ): void {
+    const { kernels } = chunk.arena;
     if (decision && !isLayerwise(this.options.optimizer)) this.clipVariables(chunk, gradient, decision);
     const gradScale = decision ? Math.fround(scale * Math.fround(decision.scale)) : scale;
     const rateFactor = this.options.rateFactor?.(round) ?? 1;
@@ -266,11 +301,20 @@ export class ParameterStore {
   measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
     const { isFinite } = gradient;
     if (!isFinite || this.sections.get(chunk.index) === 'state') return { isFinite, squares: [] };
-    if (!isLayerwise(this.options.optimizer)) return { isFinite, squares: this.squaresOf(chunk, gradient) };
+    const estimate = this.estimated(chunk, round, gradient);
+    try {
+      return this.measureEstimate(chunk, estimate, params, round);
+    } finally {
+      estimate.release();
+    }
+  }
+
+  private measureEstimate(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
+    if (!isLayerwise(this.options.optimizer)) return { isFinite: true, squares: this.squaresOf(chunk, gradient) };
     const { squares, weights } = this.measureSteps(chunk, gradient, params, round);
     // Weights may be beyond float32 where their gradient is not yet. JSON has no such number, and no ratio follows from it.
     const areNumbers = [...squares, ...weights].every(([, sum]) => Number.isFinite(sum));
-    return areNumbers ? { isFinite, squares, weights } : { isFinite: false, squares: [] };
+    return areNumbers ? { isFinite: true, squares, weights } : { isFinite: false, squares: [] };
   }
 
   private squaresOf(chunk: OwnedChunk, { pointer }: Region): VariableSums {
@@ -363,7 +407,12 @@ export class ParameterStore {
 
   private placeChunks(): void {
     const { layout, owned, gradientsInFlight, window = { chunks: 0, replicas: 0 } } = this.options;
-    const copies = 3 + gradientsInFlight + 2 * this.optimizer.slots.length + (this.optimizer.direction ? 1 : 0);
+    const copies =
+      3 +
+      gradientsInFlight +
+      2 * this.optimizer.slots.length +
+      (this.optimizer.direction ? 1 : 0) +
+      (this.options.optimizer.keepsEstimate ? 1 : 0);
     let group: number[] = [];
     let planned = 0;
     let needed = 0;

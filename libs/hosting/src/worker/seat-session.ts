@@ -39,7 +39,7 @@ import {
   type Layout,
   type WorkerLayout,
 } from '@paceline/learning';
-import { backupReplicasOf, heldRows, isEncoded, picksCodec, picksStrategy, roundsOf, type RunSpec } from '@paceline/spec';
+import { backupReplicasOf, heldRows, isEncoded, keepsEstimate, picksCodec, picksStrategy, roundsOf, type RunSpec } from '@paceline/spec';
 import type { ResidualLoss } from '@paceline/codecs';
 import { storedResidualsOf } from '../residuals.js';
 import { parameterDecoderOf } from '../run-codecs.js';
@@ -231,6 +231,7 @@ function createMember(
     residuals: storedResidualsOf(spec, layout, job.servers.length),
     totalRounds,
     paceClock,
+    keepsEstimates: keepsEstimate(spec),
     firstOfSums: firstOfSums(spec),
     store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },
   });
