@@ -12,7 +12,7 @@ import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
 import { createInitialValues, createLayout, createOptimizer, createSchedule, fillPermutation, replicaRows } from '@paceline/learning';
-import { rateFactor } from '@paceline/spec';
+import { keepsEstimate, rateFactor } from '@paceline/spec';
 import { inProcessExchange } from './in-process-exchange.mjs';
 import { median } from './median.mjs';
 import { linkOf, roundMsOver } from './slow-link.mjs';
@@ -60,8 +60,11 @@ const ALL = [
   { kind: 'int2', errorFeedback: true },
   { kind: 'sign', errorFeedback: false },
   { kind: 'sign', errorFeedback: true },
+  { kind: 'sign', errorFeedback: true, feedbackRule: 'ef21' },
   { kind: 'top-k', density: 0.01, errorFeedback: false },
   { kind: 'top-k', density: 0.01, errorFeedback: true },
+  { kind: 'top-k', density: 0.01, errorFeedback: true, feedbackRule: 'ef21' },
+  { kind: 'top-k', density: 0.05, errorFeedback: true, feedbackRule: 'ef21' },
   { kind: 'top-k', density: 0.005, errorFeedback: true },
   { kind: 'top-k', density: 0.001, errorFeedback: true },
   { kind: 'top-k', density: 0.01, values: 'int8', errorFeedback: true },
@@ -80,7 +83,7 @@ const ALL = [
   { kind: 'dgc', density: 0.002, warmupRounds: 40, errorFeedback: false },
 ];
 /** @param {CodecSpec} codec */
-const nameOf = ({ kind, density, threshold, values, rank, momentum, warmupRounds, clipNorm, errorFeedback, parameters }) =>
+const nameOf = ({ kind, density, threshold, values, rank, momentum, warmupRounds, clipNorm, errorFeedback, feedbackRule, parameters }) =>
   [
     kind,
     density,
@@ -90,7 +93,7 @@ const nameOf = ({ kind, density, threshold, values, rank, momentum, warmupRounds
     momentum ? `momentum ${momentum}` : '',
     warmupRounds ? `warm-up ${warmupRounds}` : '',
     clipNorm ? `clip ${clipNorm}` : '',
-    errorFeedback ? 'with error feedback' : '',
+    errorFeedback ? (feedbackRule === 'ef21' ? 'with EF21' : 'with error feedback') : '',
     parameters ? `parameters ${parameters}` : '',
   ]
     .filter(Boolean)
@@ -126,10 +129,10 @@ async function trained(codecSpec, seed) {
   const factor = rateFactor(spec.learningRate, Object.assign({ globalBatch }, schedule));
   const optimizer = createOptimizer(spec.optimizer);
   const vectorBytes = layout.totalLength * 4;
-  const arena = Arena.create({ initialBytes: vectorBytes * 6 + 65_536, maximumBytes: vectorBytes * (10 + 5 * replicas) + 1_048_576 });
-  const [param, sum, velocity, gradient] = [0, 0, 0, 0].map(() => arena.alloc(vectorBytes));
-  if (!param || !sum || !velocity || !gradient) throw new Error('the arena has no room for the model');
-  arena.kernels.fill(velocity, layout.totalLength, 0);
+  const arena = Arena.create({ initialBytes: vectorBytes * 7 + 65_536, maximumBytes: vectorBytes * (11 + 5 * replicas) + 1_048_576 });
+  const [param, sum, velocity, gradient, estimate] = [0, 0, 0, 0, 0].map(() => arena.alloc(vectorBytes));
+  if (!param || !sum || !velocity || !gradient || !estimate) throw new Error('the arena has no room for the model');
+  for (const slot of [velocity, estimate]) arena.kernels.fill(slot, layout.totalLength, 0);
   const weights = arena.f32(param, layout.totalLength);
   createInitialValues(description, seed).fill(0, weights);
   const countOf = (/** @type {number} */ round) => schedule.round(round).count;
@@ -150,6 +153,11 @@ async function trained(codecSpec, seed) {
       engine.step({ round, replica, batches, out: arena.f32(gradient, layout.totalLength) });
       wayThere.send(round, replica);
       arena.kernels.add(sum, gradient, layout.totalLength);
+    }
+    if (keepsEstimate(spec)) {
+      const growth = round > 0 ? count / countOf(round - 1) : 1;
+      arena.kernels.sgd(sum, sum, estimate, layout.trainableLength, 1, -growth); // sum += growth · estimate
+      arena.kernels.copy(estimate, sum, layout.trainableLength);
     }
     const update = { count: layout.trainableLength, step: round + 1, gradScale: 1 / count, rateFactor: factor(round) };
     optimizer.apply(arena.kernels, Object.assign(update, { paramIn: param, paramOut: param, grad: sum, slots: [velocity] }));

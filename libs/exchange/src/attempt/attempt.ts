@@ -40,7 +40,7 @@ export class Attempt {
     this.round = firstRound;
     this.codec = new CodecPicking(options.codec, options.journal);
     this.measuring = new ExchangeMeasuring(options.measuredExchange, options.journal, this.codec);
-    this.members = new Membership(options.replicas, now);
+    this.members = new Membership(options.replicas, now, options.keepsEstimates);
     // A standby that was just promoted has heard from the arbiter. But the previous coordinator may have told the others of the end.
     const completeMs = succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;
     this.servers = new ServerLiveness(options.servers, { silentMs, completeMs, takeoverMs }, now, succession?.terms);

@@ -33,3 +33,18 @@ test('where nobody else is there it does', () => {
   members.cover();
   expect(held(members)).toEqual({ leaver: [0, 1] });
 });
+
+test('with EF21 who is away keeps its replicas until it is lost, and others none of them', () => {
+  for (const waitsForAway of [true, false]) {
+    const members = new Membership(3, () => 0, waitsForAway);
+    for (const [seat, id] of ['away', 'here'].entries()) members.add(helloOf(id, seat), {} as Connection);
+    members.get('away')!.replicas = [0];
+    members.get('here')!.replicas = [1, 2];
+    members.get('away')!.awaySinceMs = 1;
+    expect(members.cover()).toBe(!waitsForAway);
+    expect(held(members)).toEqual(waitsForAway ? { away: [0], here: [1, 2] } : { away: [], here: [0, 1, 2] });
+    members.remove('away');
+    expect(members.cover()).toBe(waitsForAway);
+    expect(held(members)).toEqual({ here: [0, 1, 2] });
+  }
+});

@@ -45,6 +45,8 @@ export class Membership {
   constructor(
     count: number,
     private readonly now: () => number,
+    /** EF21: what is kept of a replica is gone with who has it. A member that is away keeps its replicas until it is lost. */
+    private readonly waitsForAway = false,
   ) {
     this.replicas = Array.from({ length: count }, (_, replica) => replica);
   }
@@ -119,7 +121,8 @@ export class Membership {
 
   private covering(): Assignment | undefined {
     const live = this.live();
-    const held = new Set(live.flatMap((member) => member.replicas));
+    const holders = this.waitsForAway ? this.all() : live;
+    const held = new Set(holders.flatMap((member) => member.replicas));
     const orphans = this.replicas.filter((replica) => !held.has(replica));
     if (live.length === 0 || orphans.length === 0) return undefined;
     const staying = live.filter(({ leaving }) => leaving === undefined);
@@ -127,7 +130,7 @@ export class Membership {
     if (orphans.length === this.replicas.length) return this.balanced(takers);
     const replicasOf = (members: readonly CoordinatedMember[]): [string, number[]][] => members.map(({ id, replicas }) => [id, replicas]);
     // A member that leaves keeps what it has to the end of the round: it is computing that.
-    return new Map([...replicasOf(live), ...coverOrphans(new Map(replicasOf(takers)), orphans)]);
+    return new Map([...replicasOf(holders), ...coverOrphans(new Map(replicasOf(takers)), orphans)]);
   }
 
   /** The live member that has each replica. */

@@ -13,7 +13,7 @@ import { codecKey, codecOf, type Codec, type ResidualLoss } from '@paceline/code
 import { Shard, type Region, type ReplicaResidual } from '@paceline/exchange';
 import { split } from '@paceline/learning';
 import type { FrameHeader } from '@paceline/protocol';
-import { keepsRest } from '@paceline/spec';
+import { keepsEstimate, keepsRest } from '@paceline/spec';
 import { through } from '../run/replica-gradient.js';
 import type { TinyRun } from '../run/tiny-run.js';
 import type { Checks } from './checks.js';
@@ -74,9 +74,12 @@ export class KeptOfReplicas {
   /** Chunks that a part has gathered, by round, node and chunk. */
   private readonly gathered = new Map<KeptPart, Map<string, Float32Array>>();
   private readonly codec: Codec | undefined;
+  /** EF21 */
+  private readonly estimates: boolean;
 
   constructor(private readonly cluster: KeptRun) {
     this.codec = codecOf(cluster.run.spec.codec, cluster.run.layout);
+    this.estimates = keepsEstimate(cluster.run.spec);
   }
 
   /** A worker has encoded the gradient of a replica. */
@@ -107,10 +110,13 @@ export class KeptOfReplicas {
       );
       decoded.set(values, from);
       this.keep(after, whole, values, from, to, bytes !== undefined);
+      if (before && this.estimates) this.addEstimate(after, before, round, from, to);
     }
     if (before?.decoded && !this.hasCounted(attempt, round - 1, replica, before.decoded)) this.cluster.network.count(OF_NO_ACCOUNT);
     after.decoded = decoded;
     this.leftBy(computed.worker).set(`${round}/${replica}`, after);
+    // The servers have the estimate that is lost in their sum: no shard may take this gradient.
+    if (isLost && this.estimates) return this.cluster.network.count('estimate lost');
     this.computed({ attempt, round, lo: replica, hi: replica + 1 }, decoded);
   }
 
@@ -240,7 +246,7 @@ export class KeptOfReplicas {
         if (before) whole = Math.fround(whole + Math.fround(ofVelocity * before.velocity[i]!));
         after.velocity[i] = whole;
       }
-      return before ? Math.fround(whole + Math.fround(ofRest * before.rest[i]!)) : whole;
+      return before ? Math.fround(whole + Math.fround((this.estimates ? -ofRest : ofRest) * before.rest[i]!)) : whole;
     });
   }
 
@@ -271,12 +277,19 @@ export class KeptOfReplicas {
   /** Nothing is kept of what is not finite. */
   private keep({ rest, velocity }: Left, whole: Float32Array, decoded: Float32Array, from: number, to: number, isEncoded: boolean): void {
     for (let i = from; i < to; i++) {
-      rest[i] = isEncoded ? Math.fround(whole[i]! - decoded[i - from]!) : 0;
+      rest[i] = this.estimates ? decoded[i - from]! : isEncoded ? Math.fround(whole[i]! - decoded[i - from]!) : 0;
       if (!isEncoded || decoded[i - from] !== 0) velocity[i] = 0;
     }
     if (rest.subarray(from, to).every((value) => Number.isFinite(value))) return;
     rest.fill(0, from, to);
     velocity.fill(0, from, to);
+  }
+
+  /** With EF21: what was decoded is added to the estimate of the round before. */
+  private addEstimate({ rest }: Left, before: Left, round: number, from: number, to: number): void {
+    const { schedule } = this.cluster.run;
+    const growth = Math.fround(schedule.round(round).count / schedule.round(round - 1).count);
+    for (let i = from; i < to; i++) rest[i] = Math.fround(rest[i]! + Math.fround(growth * before.rest[i]!));
   }
 }
 

@@ -40,7 +40,13 @@ interface OpenUpdates {
   begun(pointers: readonly number[]): { readonly pointers: readonly number[]; readonly weights: number; readonly steps: number };
 }
 
+/** What a member that lacks an estimate does. */
+interface OpenMemberOfEstimates {
+  readonly withheld: Set<number>;
+}
+
 const top = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;
+const ef21 = { ...top, feedbackRule: 'ef21' } as const;
 /** Two variables of 8 x 4, of which chunks have 18 and 14 elements. */
 const matrices = {
   codec: { kind: 'power-sgd', errorFeedback: false },
@@ -99,6 +105,36 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
     kinds: ['a worker leaves', 'add a worker'],
     shape: { ...plain, codec: top, rounds: 9, checkpointEveryRounds: 0 },
     plant: READS_OLDER,
+  },
+  {
+    name: 'a gradient without its estimate',
+    mistake: 'with EF21 a worker sends the gradient of a replica whose estimate it does not have',
+    shownBy: ['I2'],
+    withinSeeds: 20,
+    kinds: ['kill a worker', 'add a worker'],
+    shape: { ...plain, codec: ef21, rounds: 9 },
+    plant: {
+      member(member) {
+        (member as unknown as OpenMemberOfEstimates).withheld.add = function () {
+          return this;
+        };
+      },
+    },
+  },
+  {
+    name: 'an estimate without the one before',
+    mistake: 'with EF21 a replica takes what it has sent in a round for its estimate',
+    shownBy: ['I2'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, codec: ef21 },
+    plant: {
+      encoder(encoder) {
+        const machine = encoder as unknown as OpenEncoder;
+        const addResidual = machine.addResidual.bind(encoder);
+        machine.addResidual = (...round) => ({ ...addResidual(...round), before: undefined });
+      },
+    },
   },
   {
     name: 'a power iteration begins anew',

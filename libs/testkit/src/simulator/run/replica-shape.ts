@@ -31,10 +31,13 @@ export function randomCodec(random: Random, { optimizer, gradient, items }: Pick
   const keeps = mayKeep({ optimizer, gradient, items });
   if (kind === 'dgc' && (!keeps || optimizer.name !== 'sgd')) return undefined;
   const values = random.pick(VALUE_KINDS);
+  const errorFeedback = wantsFeedback && keeps && kind !== 'none' && kind !== 'dgc';
   const isSparse = kind === 'top-k' || kind === 'random-k' || kind === 'threshold';
   return {
     kind,
-    errorFeedback: wantsFeedback && keeps && kind !== 'none' && kind !== 'dgc',
+    errorFeedback,
+    // By what is drawn already.
+    ...(errorFeedback && density === 0.25 ? { feedbackRule: 'ef21' as const } : {}),
     ...(kind === 'threshold' ? { threshold: random.pick([0.1, 0.5, 2]) } : {}),
     ...(['top-k', 'random-k'].includes(kind) ? { density } : {}),
     ...(isSparse && values !== 'float32' ? { values } : {}),
