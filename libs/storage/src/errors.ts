@@ -8,6 +8,8 @@ export const STORAGE_ERRORS = {
     'The store may not be read or written with these rights. Check the owner of the folder, or the AWS_* credentials and the bucket policy.',
   STORE_URL_INVALID: 'The address of the store is not valid: it must be a folder, or s3://bucket/prefix?endpoint=...&region=...',
   BAD_KEY: 'The key names no place inside the store.',
+  CHECKPOINT_INCOMPLETE:
+    'What belongs to the checkpoint was lost with a worker while it was written; the run goes on, and its next checkpoint may have it.',
   CHECKPOINT_INVALID: 'The checkpoint is incomplete or damaged and is not loaded; an older one of the run may be intact.',
   CHECKPOINT_ELSEWHERE:
     'This store holds no checkpoint of the run: it is not the one that they were written to. Give all parameter servers the same PACELINE_CHECKPOINT_STORE, and mount it.',

@@ -68,6 +68,6 @@ export class CheckpointWriter {
 const withoutEstimates = (generation: number, missing: ReadonlySet<number>): Message => ({
   type: 'part-failed',
   generation,
-  code: 'ESTIMATE_LOST',
+  code: 'CHECKPOINT_INCOMPLETE',
   message: `the estimates (EF21) of ${missing.size} replicas were lost with their workers before they were written`,
 });
