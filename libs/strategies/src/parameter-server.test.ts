@@ -106,13 +106,15 @@ say({ received, loss: history.loss, digest: await digest(model), state });
 await strategy.dispose();
 `),
     );
-  const [dense, packed] = [await trained(''), await trained("codec: 'int8', seed: 4")];
+  const [dense, packed, signs] = [await trained(''), await trained("codec: 'int8', seed: 4"), await trained("codec: 'sign'")];
   expect(await trained("codec: 'int8', seed: 4")).toEqual(packed);
   if (process.env['PACELINE_SOAK'] === '1') expect((await trained("codec: 'int8', seed: 5"))['digest']).not.toBe(packed['digest']);
   const total = 8 * 16 + 16 + 4 * 16 + 16 * 3 + 3;
   expect(dense).toMatchObject({ received: total * 4 });
   // A byte for each of 129 and 98 elements, up to a multiple of 16, the scale of each part, and float32 for 32 moving averages.
   expect(packed).toMatchObject({ received: 148 + 116 + 32 * 4 });
+  // A bit for each, and the magnitude of each 512.
+  expect(signs).toMatchObject({ received: 24 + 20 + 32 * 4 });
   expect(packed['digest']).not.toBe(dense['digest']);
   const asked = (strategy: string) =>
     result(
@@ -123,11 +125,15 @@ await strategy.dispose();
 `),
     );
   expect(await asked("new ParameterServerStrategy(undefined, { codec: 'int8' })")).toMatchObject({ codec: { kind: 'int8' } });
+  expect(await asked("new ParameterServerStrategy(undefined, { codec: 'sign' })")).toMatchObject({
+    codec: { kind: 'sign', errorFeedback: true },
+  });
   expect(await asked("new HybridStrategy(undefined, { codec: 'int8' })")).toMatchObject({
     message: expect.stringContaining('the sum of several replicas') as string,
   });
   const [with_, without] = [packed, dense].map(({ loss }) => (loss as number[]).at(-1)!);
   expect(Math.abs(with_! / without! - 1)).toBeLessThan(0.05);
+  expect((signs['loss'] as number[]).at(-1)! / without!).toBeLessThan(1.5);
 });
 
 it('a replica that throws is named, nothing has changed, and training goes on; a second strategy waits for dispose; another secret and another task are refused', async () => {

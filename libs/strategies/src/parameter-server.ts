@@ -11,7 +11,7 @@ import {
 } from '@paceline/collectives';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
-import { SUM_CODECS } from './members/packed-sums.js';
+import { FEEDBACK_CODECS, SUM_CODECS } from './members/packed-sums.js';
 import { resolverOf } from './resolved-by.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { secretOf } from './secret.js';
@@ -28,7 +28,7 @@ export interface ServerState extends About {
 }
 
 const KNOWN = ['seed', 'secret', 'deadlineMs', 'joinDeadlineMs', 'transport', 'codec'];
-const CODECS: readonly unknown[] = ['none', ...SUM_CODECS];
+const CODECS: readonly unknown[] = ['none', ...SUM_CODECS, ...FEEDBACK_CODECS];
 const TRANSPORTS: readonly unknown[] = ['auto', 'tcp', 'unix'];
 
 /** What a ClusterCoordinator takes. */

@@ -4,7 +4,7 @@
  */
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { UnsupportedError } from './errors.js';
-import type { SumCodec } from './members/packed-sums.js';
+import { keepsRest, type GradientCodecKind } from './members/packed-sums.js';
 import type {
   HybridOptions,
   LocalUpdateOptions,
@@ -100,7 +100,11 @@ const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions |
 };
 
 /** What comes back in a run are parameters. Rounding these is another thing than rounding a sum, so codec.parameters is left out. */
-const CODEC: RunOption<SumCodec | 'none'> = { kind: 'carried', to: 'codec', value: (kind) => (kind === 'none' ? undefined : { kind }) };
+const CODEC: RunOption<GradientCodecKind | 'none'> = {
+  kind: 'carried',
+  to: 'codec',
+  value: (kind) => (kind === 'none' ? undefined : { kind, ...(keepsRest(kind) ? { errorFeedback: true } : {}) }),
+};
 
 const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
   ...THREADS,

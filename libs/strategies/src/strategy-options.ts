@@ -1,6 +1,6 @@
 /** The options of the strategies. What becomes of each in a run of the service: run-options.ts. */
 import type { ClusterResolver, Topology } from '@paceline/collectives';
-import type { SumCodec } from './members/packed-sums.js';
+import type { GradientCodecKind, SumCodec } from './members/packed-sums.js';
 
 export interface StrategyOptions {
   /** Seeds dropout and noise; 0 by default. */
@@ -102,8 +102,8 @@ export interface ParameterServerOptions extends StrategyOptions {
   readonly joinDeadlineMs?: number;
   /** How processes reach each other: `auto` takes a Unix socket where both are on one host, else TCP. */
   readonly transport?: 'auto' | 'tcp' | 'unix';
-  /** How workers send their gradients to the servers; as float32 by default. Parameters come back as float32. Bits then depend on the number of workers and servers. */
-  readonly codec?: SumCodec | 'none';
+  /** How workers send their gradients to the servers; as float32 by default. `int4` and `sign` have error feedback. Parameters come back as float32. Bits then depend on the number of workers and servers. */
+  readonly codec?: GradientCodecKind | 'none';
 }
 
 export interface HybridOptions extends ParameterServerOptions {

@@ -1,4 +1,4 @@
-/** Sums between processes in fewer bytes: the codecs that need nothing of the step before. */
+/** Sums between processes in fewer bytes: the codecs that write as many bytes for as many elements. */
 import { codecKey, codecOf } from '@paceline/codecs';
 import type { Packing } from '@paceline/collectives';
 import { Arena } from '@paceline/kernels';
@@ -6,6 +6,10 @@ import { Arena } from '@paceline/kernels';
 /** Codecs that write as many bytes for as many elements, and keep nothing from step to step. */
 export const SUM_CODECS = ['fp16', 'bf16', 'int8'] as const;
 export type SumCodec = (typeof SUM_CODECS)[number];
+/** Codecs that write as many bytes too, and leave so much out that it is kept and added to the next sum (error feedback). */
+export const FEEDBACK_CODECS = ['int4', 'sign'] as const;
+export type GradientCodecKind = SumCodec | (typeof FEEDBACK_CODECS)[number];
+export const keepsRest = (kind: GradientCodecKind | 'none'): boolean => FEEDBACK_CODECS.some((name) => name === kind);
 
 /** A member has far fewer nodes than this. The sum of all has −1 in place of the node: the last place of the member before. */
 const PLACES = 1 << 16;
@@ -14,7 +18,12 @@ const PLACES = 1 << 16;
  * @param length elements that are packed: the trainable ones
  * @param place the arena that pieces lie in, or a function that returns it when a piece is packed; without it only `bytes` may be asked
  */
-export function packedSums(kind: SumCodec | 'none', seed: number, length: number, place?: Arena | (() => Arena)): Packing | undefined {
+export function packedSums(
+  kind: GradientCodecKind | 'none',
+  seed: number,
+  length: number,
+  place?: Arena | (() => Arena),
+): Packing | undefined {
   if (kind === 'none') return undefined;
   const codec = codecOf({ kind, errorFeedback: false })!;
   const memory = (): Arena => {

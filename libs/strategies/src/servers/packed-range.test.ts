@@ -1,7 +1,7 @@
 /** Sums of a server's range in fewer bytes: every element comes back, and bytes that nobody writes are found. */
 import { Arena } from '@paceline/kernels';
 import { expect, it } from 'vitest';
-import { packedSums, SUM_CODECS } from '../members/packed-sums.js';
+import { FEEDBACK_CODECS, packedSums, SUM_CODECS } from '../members/packed-sums.js';
 import { PackedRange } from './packed-range.js';
 
 const TRAINABLE = 1000;
@@ -49,4 +49,39 @@ it('a range of more than one piece, and what no encoder writes', () => {
   message.fill(0xff, 0, 4); // a scale that is NaN, before elements that are some
   message.fill(1, 4, 8);
   expect(range.unpack(message, back)).toBe(false);
+});
+
+it.each(FEEDBACK_CODECS)('%s: what a sum leaves out comes with the next ones, by the examples of its step; state is exact', (kind) => {
+  const [trained, length, steps] = [700, 720, 200];
+  const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
+  const range = new PackedRange(packedSums(kind, 3, trained, arena)!, { offset: 0, length });
+  const floats = (count: number): Float32Array => arena.f32(arena.alloc(count * 4), count).fill(0);
+  const [values, back, rest, message] = [
+    floats(length),
+    floats(length),
+    floats(range.trained),
+    arena.bytes(arena.alloc(range.bytes), range.bytes),
+  ];
+  const total = new Float64Array(trained);
+  const mean = (i: number): number => Math.sin(i) ** 3;
+  let before = 1;
+  for (let round = 0; round < steps; round++) {
+    const examples = round % 3 === 2 ? 4 : 8;
+    values.forEach((_, i) => (values[i] = examples * mean(i)));
+    range.packKeeping(values, rest, message, { ...KEY, round }, arena.kernels, round === 0 ? 1 : examples / before);
+    expect(range.unpack(message, back)).toBe(true);
+    expect([...back.subarray(trained)]).toEqual(
+      Array.from({ length: length - trained }, (_, i) => Math.fround(examples * mean(trained + i))),
+    );
+    total.forEach((sum, i) => (total[i] = sum + back[i]! / examples));
+    before = examples;
+  }
+  const error = Math.max(...total.map((sum, i) => Math.abs(sum / steps - mean(i))));
+  expect(error).toBeLessThan(0.05);
+  values.fill(NaN);
+  range.packKeeping(values, rest, message, KEY, arena.kernels, 1);
+  expect(
+    rest.every((value) => value === 0),
+    'nothing of what is no number',
+  ).toBe(true);
 });

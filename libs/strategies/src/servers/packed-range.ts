@@ -6,6 +6,7 @@
  *     message   | encoded | encoded | … | float32         |
  */
 import { PIECE_LENGTH, type Packing, type Range } from '@paceline/collectives';
+import type { Kernels } from '@paceline/kernels';
 
 const FLOAT_BYTES = 4;
 const aligned = (bytes: number): number => Math.ceil(bytes / FLOAT_BYTES) * FLOAT_BYTES;
@@ -59,6 +60,26 @@ export class PackedRange {
     const { offset, length, at } = this.state;
     const kept = values.subarray(offset, offset + length);
     into.set(new Uint8Array(kept.buffer, kept.byteOffset, kept.byteLength), at);
+  }
+
+  /**
+   * The same with error feedback (Karimireddy et al. 2019): what this sum leaves out is kept, and added to the next one.
+   * @param rest what the sum before has left, over what is trained of the range; it has what this one leaves afterwards. In the arena too
+   * @param growth examples of this step, over those of the step before
+   */
+  packKeeping(values: Float32Array, rest: Float32Array, into: Uint8Array, key: SumKey, kernels: Kernels, growth: number): void {
+    const { length: trained } = rest;
+    kernels.sgd(values.byteOffset, values.byteOffset, rest.byteOffset, trained, 1, -growth); // values += growth · rest
+    this.pack(values, into, key);
+    for (const { offset, length, at, bytes } of this.pieces)
+      this.packing.unpack(into.subarray(at, at + bytes), rest.subarray(offset, offset + length));
+    kernels.sgd(values.byteOffset, rest.byteOffset, rest.byteOffset, trained, 1, 1); // rest = values − what will be decoded
+    if (!kernels.allFinite(rest.byteOffset, trained)) rest.fill(0);
+  }
+
+  /** Elements of the range that are trained. */
+  get trained(): number {
+    return this.state.offset;
   }
 
   /** @returns false when the bytes are none that `pack` writes */

@@ -1,5 +1,6 @@
 /** One model in a worker: its engines in the compute threads, and the memory where rows come and gradients are added up. */
 import { type Range, rangeOf } from '@paceline/collectives';
+import type { Kernels } from '@paceline/kernels';
 import { createLayout, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength } from '@paceline/spec';
 import { PREDICT, STEP } from '../threads/cells.js';
@@ -15,11 +16,25 @@ import {
   type ModelMemory,
 } from '../threads/protocol.js';
 import type { ThreadPool } from '../threads/thread-pool.js';
-import { packedSums } from '../members/packed-sums.js';
+import { keepsRest, packedSums } from '../members/packed-sums.js';
 import { PackedRange } from './packed-range.js';
 import { answered, bytesOf, type Predict, type Step, type Stepped, type WorkerPlan } from './messages.js';
 
 type Kind = 'inputs' | 'targets' | 'outputs';
+
+/** What goes to a server. */
+interface Packed {
+  readonly range: PackedRange;
+  /** By node. */
+  readonly messages: readonly Uint8Array[];
+  /** What the sums before have left out, where the codec keeps it. */
+  readonly rests: readonly (Float32Array | undefined)[];
+  /** Examples of the step that has left it. */
+  keptCount: number;
+}
+
+const LINE_BYTES = 64;
+const aligned = (bytes: number): number => Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
 
 export class ServedModel {
   readonly layout: Layout;
@@ -28,7 +43,10 @@ export class ServedModel {
   private readonly parameters: Float32Array;
   private readonly sums: readonly Float32Array[];
   /** With a codec: the range of each server, and a message for each node. */
-  private readonly packed: readonly { readonly range: PackedRange; readonly messages: readonly Uint8Array[] }[] | undefined;
+  private readonly packed: readonly Packed[] | undefined;
+  private readonly kernels: Kernels;
+  /** Examples of the present step. */
+  private count = 0;
   private readonly header: Float64Array;
   private readonly losses: Float64Array;
   private readonly floats: Readonly<Record<Kind, readonly number[]>>;
@@ -45,22 +63,31 @@ export class ServedModel {
     this.layout = createLayout(description);
     const packing = packedSums(codec.kind, codec.seed, this.layout.trainableLength, () => arena);
     const ranges = packing && Array.from({ length: servers }, (_, server) => new PackedRange(packing, this.range(server)));
-    const messageBytes = (ranges ?? []).reduce((sum, { bytes }) => sum + bytes * share.nodes.length, 0);
+    const rests = keepsRest(codec.kind);
+    const ofNode = ({ bytes, trained }: PackedRange): number => aligned(bytes) + (rests ? aligned(trained * 4) : 0);
+    const packedBytes = (ranges ?? []).reduce((sum, range) => sum + ofNode(range) * share.nodes.length, 0);
     const { arena, memory }: { arena: ReturnType<typeof placed>['arena']; memory: ModelMemory } = placed(this.layout, {
       share,
       slots: [],
-      placement: ranges && { scratch: messageBytes / 4, own: undefined },
+      placement: ranges && { scratch: packedBytes / 4, own: undefined },
       isLocal: false,
     });
     this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
     this.sums = share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, this.layout.totalLength));
     let free = memory.scratch;
-    const messageOf = ({ bytes }: PackedRange): Uint8Array => {
-      const message = arena.bytes(free, bytes);
-      free += bytes;
-      return message;
+    const room = (bytes: number): number => {
+      const at = free;
+      free += aligned(bytes);
+      return at;
     };
-    this.packed = ranges?.map((range) => ({ range, messages: share.nodes.map(() => messageOf(range)) }));
+    this.packed = ranges?.map((range) => ({
+      range,
+      messages: share.nodes.map(() => arena.bytes(room(range.bytes), range.bytes)),
+      // They begin as zeros, as all of the arena does.
+      rests: share.nodes.map(() => (rests ? arena.f32(room(range.trained * 4), range.trained) : undefined)),
+      keptCount: 0,
+    }));
+    this.kernels = arena.kernels;
     this.header = new Float64Array(memory.header);
     this.losses = new Float64Array(memory.losses);
     this.floats = {
@@ -85,8 +112,14 @@ export class ServedModel {
   sumsFor(server: number, round: number): readonly Uint8Array[] {
     const packed = this.packed?.[server];
     if (!packed) return this.sums.map((sum) => bytesOf(this.part(sum, server)));
-    const { range, messages } = packed;
-    this.nodes.forEach(({ lo }, i) => range.pack(this.part(this.sums[i]!, server), messages[i]!, { round, server, lo }));
+    const { range, messages, rests, keptCount } = packed;
+    const growth = keptCount > 0 ? this.count / keptCount : 1;
+    for (const [i, { lo }] of this.nodes.entries()) {
+      const [sum, rest, key] = [this.part(this.sums[i]!, server), rests[i], { round, server, lo }];
+      if (rest) range.packKeeping(sum, rest, messages[i]!, key, this.kernels, growth);
+      else range.pack(sum, messages[i]!, key);
+    }
+    packed.keptCount = this.count;
     return messages;
   }
 
@@ -105,6 +138,7 @@ export class ServedModel {
     const { from, to } = this.rows(count);
     new Uint8Array(buffers.weights, from * 4, (to - from) * 4).set(parts.at(-1)!);
     this.begin(count, step);
+    this.count = count;
     this.header[RATE] = rate;
     return this.computed(await this.pool.computeLater(STEP, this.model));
   }

@@ -12,7 +12,7 @@ import { TreeSum, type Range } from '@paceline/collectives';
 import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import type { Node } from '@paceline/learning';
 import { ArgumentError } from '../errors.js';
-import { packedSums, type SumCodec } from '../members/packed-sums.js';
+import { packedSums, type GradientCodecKind } from '../members/packed-sums.js';
 import { updateOf, type Update } from '../threads/updates.js';
 import { initialSlots, type UpdateRule } from '../update-rule.js';
 import { PackedRange } from './packed-range.js';
@@ -29,7 +29,7 @@ export interface ShardPlan {
 
 /** How sums travel to the servers. */
 export interface GradientCodec {
-  readonly kind: SumCodec | 'none';
+  readonly kind: GradientCodecKind | 'none';
   /** Its random numbers follow from it. */
   readonly seed: number;
 }
