@@ -117,9 +117,21 @@ test.each<CodecSpec>([
   // Replica 0 from the first round on: nothing was left before, then it is here.
   expect([lost(0, 0), lost(1, 0), lost(1, 0), lost(2, 0)]).toEqual([undefined, undefined, undefined, undefined]);
   // Replica 1 comes from another worker. Encoded twice in a round, it is lost in both.
-  expect([lost(2, 1), lost(2, 1), lost(3, 1)]).toEqual(['absent', 'absent', undefined]);
+  // An estimate that began anew stays lost: the servers have another one.
+  expect([lost(2, 1), lost(2, 1), lost(3, 1)]).toEqual(['absent', 'absent', spec === EF21 ? 'outdated' : undefined]);
   // It was somewhere else in round 4.
-  expect([lost(5, 1), lost(5, 1), lost(6, 1)]).toEqual(['outdated', 'outdated', undefined]);
+  expect([lost(5, 1), lost(5, 1), lost(6, 1)]).toEqual(['outdated', 'outdated', spec === EF21 ? 'outdated' : undefined]);
+});
+
+test('with EF21 a lost estimate is found nowhere until it is taken', () => {
+  const { send, encoder } = encoderOf(EF21);
+  const [values, into] = [new Float32Array(encoder.residualFloats).fill(3), new Float32Array(encoder.residualFloats)];
+  expect(send(4, 0, (i) => i).lost).toBe('absent');
+  expect(encoder.readResidual(4, 0, into)).toBe(false);
+  encoder.takeResidual(4, 0, values);
+  expect(encoder.readResidual(4, 0, into)).toBe(true);
+  expect(into).toEqual(values);
+  expect(send(5, 0, (i) => i).lost).toBeUndefined();
 });
 
 test('a codec that keeps nothing loses nothing', () => {

@@ -156,7 +156,7 @@ export class GradientEncoder {
   /** Copies what a round has left of a replica: the last one that was encoded, or the one before it. @returns false when it is not here */
   readResidual(round: number, replica: number, into: Float32Array): boolean {
     const last = this.residuals.get(replica);
-    const kept = last?.round === round ? last.after : last?.round === round + 1 ? last.before : undefined;
+    const kept = last?.round === round && !this.isAstray(last) ? last.after : last?.round === round + 1 ? last.before : undefined;
     if (kept) this.eachKept(kept, (memory, at) => into.set(memory, at));
     return kept !== undefined || this.trainable === 0;
   }
@@ -198,11 +198,16 @@ export class GradientEncoder {
     return { before: before === undefined ? undefined : before + at, after: residual.after.warm + at };
   }
 
+  /** An estimate that began anew is none of what the servers have: it stays lost until it is taken from elsewhere. */
+  private isAstray({ lost }: Residual): boolean {
+    return this.estimates && lost !== undefined;
+  }
+
   /** Adds what the round before left, and makes room for what this one leaves. */
   private addResidual(round: number, replica: number, gradient: number, sumOfSquares: number): Residual {
     const { kernels } = this.arena;
     const last = this.residuals.get(replica);
-    const follows = last?.round === round - 1;
+    const follows = last?.round === round - 1 && !this.isAstray(last);
     const before = last?.round === round ? last.before : follows ? last.after : undefined;
     // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
     const growth = before ? this.examplesOf(round) / this.examplesOf(round - 1) : 1;
@@ -247,7 +252,8 @@ export class GradientEncoder {
     if (velocity !== undefined) kernels.clearSent(velocity, rest, n);
     if (!this.estimates) kernels.sgd(from, rest, rest, n, 1, 1); // rest = gradient - decoded
     else if (before) kernels.sgd(rest, rest, before.rest + FLOAT_BYTES * offset, n, 1, -growth); // decoded + estimate
-    if (!kernels.allFinite(rest, n)) keepNothing();
+    // An estimate beyond float32 is kept, as the servers keep theirs: the next gradient is refused.
+    if (!this.estimates && !kernels.allFinite(rest, n)) keepNothing();
   }
 }
 

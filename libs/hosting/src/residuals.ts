@@ -35,12 +35,12 @@ export function storedResidualsOf(spec: Pick<RunSpec, 'codec' | 'replicas'>, lay
 
 /**
  * With EF21 a run could not go on from a checkpoint that lacks what replicas keep.
- * @throws StorageError CONFIG_CHANGED where a server would have to write more of it than it may
+ * @throws StorageError CHECKPOINT_TOO_LARGE where a server would have to write more of it than it may
  */
 export function checkEstimatesAreStored({ spec, servers }: PlacementJob, layout: Layout): void {
   if (!keepsEstimate(spec) || storedResidualsOf(spec, layout, servers)) return;
   throw new StorageError(
-    'CONFIG_CHANGED',
+    'CHECKPOINT_TOO_LARGE',
     `with codec.feedbackRule ef21 checkpoints have a vector of each of the ${spec.replicas} replicas, and one of ${servers} servers would have to write more than ` +
       `${MOST_RESIDUAL_BYTES >> 20} MiB or ${MOST_RESIDUAL_TENSORS} tensors of them: use more servers, fewer replicas, or feedbackRule residual`,
   );

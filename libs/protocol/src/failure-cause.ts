@@ -9,5 +9,6 @@ export type FailureCause =
   | 'NON_FINITE_ROLLBACK'
   | 'NON_FINITE'
   | 'ESTIMATE_LOST'
+  | 'WORKERS_LEFT'
   | 'POISON_ROUND'
   | 'INTERNAL';

@@ -87,6 +87,12 @@ test.each<[what: string, codec: RunSpecInput['codec'], picked: MeasuredExchange[
   expect(said).toMatch(why);
 });
 
+test('what is refused for another reason than the spec stays with its servers', () => {
+  const { strategy, why } = pickStrategy(specOf(), SLOW, 2, ({ strategy: other }) => `${other.kind} has too large checkpoints`);
+  expect(strategy.kind).toBe('parameter-server');
+  expect(why).toMatch(/expected.*: multi-worker-mirrored has too large checkpoints$/);
+});
+
 test('a checkpoint that was written before the pick is one of what was picked, as the numbers are', () => {
   const [auto, servers, workers] = (['auto', 'parameter-server', 'multi-worker-mirrored'] as const).map((kind) =>
     comparableConfig(specOf({ strategy: { kind } })),

@@ -98,8 +98,16 @@ export function onlyStrategy(spec: RunSpec, fleet: PresentFleet): PickedStrategy
   return undefined;
 }
 
-/** @param shardWorkers workers that are there and take shards */
-export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWorkers: number): PickedStrategy {
+/**
+ * @param shardWorkers workers that are there and take shards
+ * @param refuses why a spec with another strategy would not do, where more is known of the run than its spec
+ */
+export function pickStrategy(
+  spec: RunSpec,
+  measured: MeasuredExchange,
+  shardWorkers: number,
+  refuses?: (other: RunSpec) => string | undefined,
+): PickedStrategy {
   const { strategy: asked, replicas } = spec;
   if (asked.kind !== 'auto') throw new Error(`the strategy is ${asked.kind} already`);
   const servers = fitting(spec, byServers(asked));
@@ -123,6 +131,8 @@ export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWor
   const stays = (why: string): PickedStrategy => ({ strategy: servers, why: `${numbers}: ${why}` });
   const workers = fitting(spec, byWorkers(asked, Math.min(replicas, n)));
   if (typeof workers === 'string') return stays(workers);
+  const refusal = refuses?.(Object.assign({}, spec, { strategy: workers }));
+  if (refusal !== undefined) return stays(refusal);
   if (shardWorkers < n) return stays(`${counted(shardWorkers)} of ${n} can hold parameters`);
   if (transferMs === 0 || bytesPerSecond > FAST_BYTES_PER_SECOND)
     return stays('the wait is work of the processes, which the links do not bound');

@@ -76,7 +76,9 @@ export const codecSchema = z.strictObject({
   rank: z.int().min(1).max(32).describe('With power-sgd: columns of the two factors that are sent of each matrix. Left out: 1.').optional(),
   errorFeedback: z
     .boolean()
-    .describe('Keep what the encoding left out, and add it to the next gradient of the replica (Karimireddy et al. 2019).')
+    .describe(
+      'Keep what the encoding leaves out of the gradient of a replica, by `feedbackRule`; without one it is added to its next gradient (Karimireddy et al. 2019).',
+    )
     .default(false),
   feedbackRule: z
     .enum(FEEDBACK_RULES)

@@ -5,7 +5,7 @@
  * It names what it takes instead of what it leaves out, and a test holds every field of the spec to one of the two lists, so
  * that a new field has to be put somewhere.
  */
-import { isEncoded, sendsEncodedParameters } from './codec-spec.js';
+import { isEncoded, keepsEstimate, sendsEncodedParameters } from './codec-spec.js';
 import { isSparse } from './embeddings.js';
 import type { RunSpec } from './run-spec.js';
 
@@ -73,7 +73,11 @@ export function comparableConfig(spec: RunSpec): ComparableConfig {
   const strategy = Object.fromEntries(COMPARABLE_STRATEGY_FIELDS.map((field) => [field, given[field]]));
   const own: Partial<Record<keyof RunSpec, unknown>> = {
     strategy,
-    codec: isEncoded(spec) || sendsEncodedParameters(spec) ? spec.codec : undefined,
+    // Error feedback by residuals, named or left out, is one.
+    codec:
+      isEncoded(spec) || sendsEncodedParameters(spec)
+        ? { ...spec.codec, feedbackRule: keepsEstimate(spec) ? 'ef21' : undefined }
+        : undefined,
     embeddings: isSparse(spec) ? spec.embeddings : undefined,
   };
   const fields = Object.fromEntries(COMPARABLE_FIELDS.map((field) => [field, field in own ? own[field] : spec[field]]));

@@ -13,6 +13,7 @@ export const STORAGE_ERRORS = {
   CHECKPOINT_INVALID: 'The checkpoint is incomplete or damaged and is not loaded; an older one of the run may be intact.',
   CHECKPOINT_ELSEWHERE:
     'This store holds no checkpoint of the run: it is not the one that they were written to. Give all parameter servers the same PACELINE_CHECKPOINT_STORE, and mount it.',
+  CHECKPOINT_TOO_LARGE: 'A server would have to write more into a checkpoint than it may; the message says how the run has less.',
   CONFIG_CHANGED:
     'The checkpoint was written by another configuration; the message shows the difference. Train with the same one, or begin anew.',
   INITIAL_WEIGHTS_INVALID:

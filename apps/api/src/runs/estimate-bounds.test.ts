@@ -25,5 +25,7 @@ test('the estimates of all replicas have to fit what a server may write, in byte
     /all 16 replicas in checkpoints, which is 320 MiB .* at most 256 MiB and 8192 tensors/,
   );
   expect(issueOf(5 * MIB, { replicas: 16, strategy: { kind: 'parameter-server', servers: 2 } })).toBeUndefined();
+  expect(issueOf(5 * MIB, { replicas: 16, strategy: { kind: 'multi-worker-mirrored', workers: 2 } })).toBeUndefined();
+  expect(issueOf(5 * MIB, { replicas: 16, strategy: { kind: 'multi-worker-mirrored', workers: 1 } })).toMatch(/320 MiB/);
   expect(issueOf(5 * MIB, { replicas: 16, codec: { kind: 'top-k', errorFeedback: true } })).toBeUndefined();
 });

@@ -210,7 +210,7 @@ function issueOfModel(spec: RunSpec, model: ModelDescription): SpecIssue | undef
   const tooLarge = localModelIssue(spec, parameterCount + stateCount);
   if (tooLarge) return { path: 'model', message: tooLarge };
   const layout = createLayout(model);
-  const tooMany = estimateIssue(spec, layout);
+  const tooMany = estimateIssue(withFewestWorkers(spec), layout);
   if (tooMany) return tooMany;
   const parts = layout.chunks.filter(({ section }) => section === 'trainable').length;
   if (fragmentsOf(spec) > parts)

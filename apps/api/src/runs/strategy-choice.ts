@@ -6,11 +6,22 @@ import { Injectable } from '@nestjs/common';
 import { Field, ObjectType } from '@nestjs/graphql';
 import { hasLiveAttempt, serverProcesses, type JournalEntry } from '@paceline/control-plane';
 import { exchangeMeasuresSchema, STRATEGY_MEASURED, STRATEGY_PICKED } from '@paceline/protocol';
-import { onlyStrategy, pickStrategy, picksStrategy, shardHosts, type PickedStrategy, type RunSpec } from '@paceline/spec';
+import { createLayout } from '@paceline/learning';
+import {
+  keepsEstimate,
+  onlyStrategy,
+  pickStrategy,
+  picksStrategy,
+  shardHosts,
+  type ModelDescription,
+  type PickedStrategy,
+  type RunSpec,
+} from '@paceline/spec';
 import type { Transaction } from '../database/database.js';
 import { Fleet, type FleetRole } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Attempts } from './attempts.js';
+import { estimateIssue } from './estimate-bounds.js';
 import { specOf } from './run-row.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 
@@ -52,7 +63,8 @@ export class StrategyChoices {
     const spec = specOf(row);
     if (!picksStrategy(spec)) return;
     const shardWorkers = (await this.present('worker')).filter((row) => this.fleet.holdsShards(row));
-    const { strategy: best, why } = pickStrategy(spec, measured, shardWorkers.length);
+    const refuses = await this.refusing(transaction, run.id, spec);
+    const { strategy: best, why } = pickStrategy(spec, measured, shardWorkers.length, refuses);
     // Seats that somebody has left the run with servers are workers with shards now.
     const most = Math.max(1 + best.standby, row.workersWanted ?? Infinity);
     const strategy = best.kind === 'multi-worker-mirrored' ? { ...best, workers: Math.min(best.workers, most) } : best;
@@ -69,6 +81,18 @@ export class StrategyChoices {
     if (strategy.kind === 'parameter-server') return; // it is what has measured
     const message = `strategy auto has picked ${strategy.kind}: the next attempt has it`;
     await this.attempts.end(transaction, run, { kind: 'failed', cause: 'STRATEGY_PICKED', message });
+  }
+
+  /** Fewer shards may have more of EF21 to write than a server may. */
+  private async refusing(
+    transaction: Transaction,
+    id: string,
+    spec: RunSpec,
+  ): Promise<((other: RunSpec) => string | undefined) | undefined> {
+    if (!keepsEstimate(spec)) return undefined;
+    const { model } = await transaction.run.findUniqueOrThrow({ where: { id }, select: { model: true } });
+    const layout = createLayout(model as unknown as ModelDescription);
+    return (other) => estimateIssue(other, layout)?.message;
   }
 
   /** Live ones that speak this protocol. */

@@ -18,6 +18,7 @@ const RUN: EndingRun = {
   committedRounds: 10,
 };
 const picked: AttemptEnd = { kind: 'failed', cause: 'STRATEGY_PICKED', message: 'strategy auto has picked another' };
+const deserted: AttemptEnd = { kind: 'failed', cause: 'WORKERS_LEFT', message: 'the last worker leaves' };
 const noMemory: AttemptEnd = { kind: 'failed', cause: 'NO_MEMORY', message: 'an older run waits for its memory' };
 const lost: AttemptEnd = { kind: 'failed', cause: 'SERVER_LOST', message: 'server 1 is gone' };
 const poison: AttemptEnd = { kind: 'failed', cause: 'POISON_ROUND', message: 'poison' };
@@ -62,6 +63,10 @@ describe('after the end of an attempt', () => {
     [{ restarts: 0, status: 'PROVISIONING' }, scaled, 'otherWorkers', 'RECOVERING'],
     [{ isCancelWanted: true, otherWorkers: 3 }, paused, 'cancelled', 'CANCELLED'],
     [{ otherWorkers: 3 }, lost, 'restart', 'RECOVERING'],
+    [{ restarts: 0 }, deserted, 'workersLeft', 'RECOVERING'],
+    // Without a round more than before it would go round for ever.
+    [{ count: { used: 0, total: 0, bestRound: 10 } }, deserted, 'restart', 'RECOVERING'],
+    [{ count: spent }, deserted, 'budgetSpent', 'FAILED'],
     [{ restarts: 0 }, noMemory, 'noMemory', 'RECOVERING'],
     [{ count: { used: 2, total: 20, bestRound: 10 } }, noMemory, 'noMemory', 'RECOVERING'],
     [{ isCancelWanted: true }, noMemory, 'cancelled', 'CANCELLED'],
@@ -81,7 +86,19 @@ describe('after the end of an attempt', () => {
     for (const status of RUN_STATUSES)
       for (const isCancelWanted of [false, true])
         for (const restarts of [0, 2])
-          for (const end of [lost, { ...lost, isShared: true }, poison, torn, picked, noMemory, scaled, done, paused, cancelled]) {
+          for (const end of [
+            lost,
+            { ...lost, isShared: true },
+            poison,
+            torn,
+            picked,
+            deserted,
+            noMemory,
+            scaled,
+            done,
+            paused,
+            cancelled,
+          ]) {
             const after = afterEnd({ ...RUN, status, isCancelWanted, restarts }, end, () => 0.5);
             taken.add(after.row);
             if (after.to === undefined) continue;

@@ -15,6 +15,7 @@ import { hasLiveAttempt, type RunStatus } from './run-status.js';
 /** Causes that the control plane sees by itself, beside those that coordinators name. */
 const OWN_CAUSES = {
   CHECKPOINT_INVALID: { isRecoverable: true, meaning: 'the checkpoint that the attempt was to begin with cannot be loaded' },
+  CHECKPOINT_TOO_LARGE: { isRecoverable: false, meaning: 'a server would have to write more into a checkpoint than it may' },
   CONFIG_CHANGED: { isRecoverable: false, meaning: 'the checkpoint was trained with another config' },
   COORDINATOR_SILENT: { isRecoverable: true, meaning: 'the coordinator of the attempt no longer reports' },
   INITIAL_WEIGHTS_INVALID: { isRecoverable: false, meaning: 'the weights that the run begins with are missing or do not fit' },
@@ -87,6 +88,11 @@ export const ATTEMPT_END_ROWS = {
     does: 'the next attempt has that number. Not charged: nothing went wrong',
     next: 'RECOVERING',
   },
+  workersLeft: {
+    event: 'its last worker left in order, rounds were won, and its estimates (EF21) are in a checkpoint',
+    does: 'the next attempt goes on when a worker comes. Not charged: nothing went wrong',
+    next: 'RECOVERING',
+  },
   noMemory: {
     event: 'some of its servers waited for one with memory: too long, or in the way of an older run',
     does: 'lets them go and waits in line. Not charged: nothing has begun',
@@ -132,6 +138,14 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
   if (end.kind === 'failed' && end.cause === 'OTHER_WORKERS') return otherWorkers(end.message);
   if (end.kind === 'failed' && end.cause === 'STRATEGY_PICKED')
     return { row: 'otherStrategy', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
+  if (end.kind === 'failed' && end.cause === 'WORKERS_LEFT' && run.committedRounds > count.bestRound)
+    return {
+      row: 'workersLeft',
+      to: 'RECOVERING',
+      reason: end.message,
+      count: { used: 0, total: count.total, bestRound: run.committedRounds },
+      restartAfterMs: 0,
+    };
   if (end.kind === 'failed' && end.cause === 'NO_MEMORY')
     return { row: 'noMemory', to: 'RECOVERING', reason: end.message, count, restartAfterMs: WITHOUT_MEMORY_PAUSE_MS };
   const isShared = end.kind === 'failed' && end.isShared === true;
@@ -159,6 +173,7 @@ const COMPLAINTS: Readonly<Record<string, AttemptEndCause>> = {
   NOT_STARTED: 'SERVER_LOST',
   CHECKPOINT_INVALID: 'CHECKPOINT_INVALID',
   CHECKPOINT_ELSEWHERE: 'STORAGE_NOT_SHARED',
+  CHECKPOINT_TOO_LARGE: 'CHECKPOINT_TOO_LARGE',
   CONFIG_CHANGED: 'CONFIG_CHANGED',
   INITIAL_WEIGHTS_INVALID: 'INITIAL_WEIGHTS_INVALID',
   SAFETENSORS_INVALID: 'INITIAL_WEIGHTS_INVALID',

@@ -64,6 +64,11 @@ export class Membership {
     return this.all().filter(isLive);
   }
 
+  /** Somebody is away, and has replicas still. */
+  get hasAway(): boolean {
+    return this.all().some((member) => !isLive(member) && member.replicas.length > 0);
+  }
+
   /**
    * As VIEW and COMMIT name them: the live ones, and who is away with replicas that nobody could take. Those are in the present view, which
    * has not changed with their going; a server that was told otherwise under its number would drop what they send when they are back.

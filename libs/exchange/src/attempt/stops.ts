@@ -13,7 +13,7 @@ import type { Finish } from './finish.js';
 import type { Coordinated } from './work-plan.js';
 import { counted, sizeText } from '../words.js';
 
-type StopReason = 'pause' | 'shutdown';
+type StopReason = 'pause' | 'shutdown' | 'deserted';
 
 interface Stop {
   readonly reason: StopReason;
@@ -88,7 +88,7 @@ export class Stops {
     const { checkpoints, schedule } = this.attempt.options;
     if (!checkpoints) return undefined;
     if (generation === schedule.totalRounds || isLast) return checkpoints.final ? 'final' : isBest ? 'best' : undefined;
-    if (this.stop && (isBest || !this.checkpoints.isBestUnderWay)) return this.stop.reason;
+    if (this.stop && (isBest || !this.checkpoints.isBestUnderWay)) return this.stop.reason === 'pause' ? 'pause' : 'shutdown';
     if (isBest) return 'best';
     return this.checkpoints.isDue(generation) ? 'cadence' : undefined;
   }
@@ -151,12 +151,17 @@ export class Stops {
     this.ask('shutdown', why);
   }
 
+  /** The last workers leave, and what is kept of replicas goes with them (EF21): the attempt ends on a checkpoint that has it. */
+  deserted(): void {
+    this.ask('deserted', 'the last worker leaves');
+  }
+
   /** Nothing new is asked when a server has to end already: that is more urgent than a pause. */
   private ask(reason: StopReason, why: string): void {
     const { attempt, coordinator } = this;
-    if (!attempt.isTraining || (this.stop && (this.stop.reason === 'shutdown' || reason === 'pause'))) return;
+    if (!attempt.isTraining || (this.stop && (this.stop.reason === 'shutdown' || reason !== 'shutdown'))) return;
     const { pauseDeadlineMs = 4_500, shutdownDeadlineMs = 1_500, checkpoints } = attempt.options;
-    this.stop = { reason, why, deadlineMs: reason === 'pause' ? pauseDeadlineMs : shutdownDeadlineMs, byMs: 0 };
+    this.stop = { reason, why, deadlineMs: reason === 'shutdown' ? shutdownDeadlineMs : pauseDeadlineMs, byMs: 0 };
     this.extend();
     attempt.table.take('stop');
     if (this.isAtCheckpoint() || !checkpoints) this.end();
@@ -198,6 +203,6 @@ export class Stops {
     if (reason === 'pause') {
       attempt.event('run.paused', message, { round: newest, redone });
       this.ending.over('stopped', 'paused', message);
-    } else this.ending.over('stopped', 'failed', message, { cause: 'STOPPED', redone });
+    } else this.ending.over('stopped', 'failed', message, { cause: reason === 'deserted' ? 'WORKERS_LEFT' : 'STOPPED', redone });
   }
 }

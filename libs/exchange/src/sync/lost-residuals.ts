@@ -89,6 +89,11 @@ export class LostResiduals {
     }
   }
 
+  /** In words, for a loss of a round. */
+  why(round: number, loss: Loss): string {
+    return WHY[this.causeOf(round, loss)];
+  }
+
   private causeOf(round: number, loss: Loss): ResidualLossCause {
     if (loss === 'outdated') return 'gap';
     return round === this.firstRound ? 'checkpoint' : 'moved';

@@ -55,6 +55,8 @@ interface OwnedChunk {
 interface Options {
   readonly compute: Pick<ComputePort, 'readResiduals' | 'takeResidual'>;
   readonly chunks: readonly OwnedChunk[];
+  /** EF21: a replica is not computed without what was kept of it. */
+  readonly mayNotLack?: boolean | undefined;
   /** All that other workers may want of a round was sent. */
   allSent(round: number): void;
   /** The replica goes on from what was kept elsewhere. */
@@ -195,9 +197,9 @@ export class MemberResiduals {
     this.next();
   }
 
-  /** The round stands still. A checkpoint is asked again; of another worker nothing more is awaited. */
+  /** The round stands still. A checkpoint is asked again; of another worker nothing more is awaited, unless the replica may not be computed without. */
   tellAgain(): void {
-    if (this.offer?.replicas === undefined) return this.sendAgain();
+    if (this.offer?.replicas === undefined || this.options.mayNotLack) return this.sendAgain();
     this.offer = undefined;
     this.taking = undefined;
     this.line = this.line.filter((each) => 'then' in each);

@@ -140,8 +140,10 @@ export interface MemberOptions {
   readonly keepsEstimates?: boolean | undefined;
   /** With a codec: the first replica of each sum that it would send of these without one. Left out: as it sends them. */
   readonly firstOfSums?: ((replicas: readonly number[]) => readonly number[]) | undefined;
-  /** Its rounds are measured: `codec: auto`. */
+  /** Its rounds are measured: `codec: auto`, `strategy: auto`. */
   readonly paceClock?: PaceClock | undefined;
+  /** They are measured with the codec that was picked too: `strategy: auto`. */
+  readonly measuresStrategy?: boolean | undefined;
   /** The coordinator ended this member's part. */
   onEnd(outcome: Outcome, message: string): void;
   /** The view gave this member other replicas, or the round moved: for status reports. */

@@ -85,7 +85,12 @@ export class Member extends WorkerTransfer<MemberOptions> {
       const { chunks, compute } = options;
       const allSent = (round: number): void => this.send(0, { type: 'handed-on', round }, 'behind data');
       const taken = (replica: number): void => void this.untold.delete(replica);
-      this.kept = new MemberResiduals(options.residuals, { chunks, compute, allSent, taken }, connectionTo, () => this.numbers());
+      this.kept = new MemberResiduals(
+        options.residuals,
+        { chunks, compute, mayNotLack: options.keepsEstimates, allSent, taken },
+        connectionTo,
+        () => this.numbers(),
+      );
     }
     const deliver = (generation: number, group: number, rows: Rows): void => options.compute.rows?.(generation, group, rows);
     this.pulls = new RowPulls(groups, connectionTo, () => this.numbers(), deliver);
@@ -251,7 +256,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   heartbeat(computed: number): void {
     this.computed = computed;
     const isComputing = this.measuring > 0 || this.owesNodes() || (this.kept?.isCopying ?? false);
-    this.beat(computed, isComputing, this.rate);
+    this.beat(computed, isComputing, this.codec && !this.options.measuresStrategy ? undefined : this.rate);
   }
 
   private owesNodes(): boolean {

@@ -6,7 +6,7 @@
  *   shards. When every shard says REDUCED(k) and every replica's contribution is in, round k is committed: COMMIT goes to
  *   the shards, then to the members, with a new view when membership has changed.
  *
- * A member whose socket closes is covered at once: its replicas of the present round go to the others (computing them twice is
+ * A member whose socket closes is covered at once (with EF21 when it is lost): its replicas of the present round go to the others (computing them twice is
  * harmless, the step is pure), and its seat is kept for `awayMs`, in case it comes back. After the last round the live
  * members measure the evaluation split, the weights are collected, and the run is over.
  *
@@ -132,13 +132,15 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const { options, table } = this;
     const { attempt, attendance, stall } = this.parts;
     if (table.state !== 'GATHERING' || message.round !== attempt.round || message.replica >= options.replicas) {
-      if (message.round === attempt.round - 1 && message.replica < options.replicas) this.lost.heardLate(message.replica, message.lost);
+      const isLate = message.round === attempt.round - 1 && message.replica < options.replicas;
+      if (isLate && table.state === 'GATHERING' && this.hasLostEstimate(message)) return this.estimateLost(member, message);
+      if (isLate) this.lost.heardLate(message.replica, message.lost);
       return table.take('contributionStale');
     }
     const expected = options.schedule.replicaExamples(message.round, message.replica);
     const misfit = misfitOf(message, options.measured, expected, `replica ${message.replica} of round ${message.round}`);
     if (misfit !== undefined) return attendance.lose(member, misfit, 'NOT_A_MEMBER');
-    if (message.lost !== undefined && options.keepsEstimates) return this.estimateLost(member, message);
+    if (this.hasLostEstimate(message)) return this.estimateLost(member, message);
     table.take('contribution');
     this.lost.heard(message.replica, message.lost);
     const { contributions } = this.present;
@@ -149,10 +151,15 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     this.tryCommit();
   }
 
-  /** With EF21: the servers have the estimate of the replica in their sum, and no worker knows it any more. Its gradient was not sent. */
-  private estimateLost(member: Member, { round, replica }: MessageOf<'contribution'>): void {
+  private hasLostEstimate({ lost }: MessageOf<'contribution'>): boolean {
+    return this.options.keepsEstimates === true && lost !== undefined;
+  }
+
+  /** With EF21: the servers have the estimate of the replica in their sum, and its worker does not know it. Its gradient was not sent. */
+  private estimateLost(member: Member, { round, replica, lost }: MessageOf<'contribution'>): void {
     this.table.take('estimateLost', 'OVER');
-    const message = `worker ${member.id} computes replica ${replica} in round ${round} and does not have its estimate (EF21), which was lost with another worker`;
+    const why = this.lost.why(round, lost!);
+    const message = `worker ${member.id} does not have the estimate (EF21) of replica ${replica} in round ${round}: ${why}`;
     this.parts.ending.conclude('failed', message, { cause: 'ESTIMATE_LOST', replica });
   }
 
@@ -323,6 +330,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     validations.committed(round);
     for (const { type, message, data } of verdict?.events ?? []) attempt.event(type, message, data);
     const leaving = attendance.leaving();
+    if (this.options.keepsEstimates && !isLast && leaving.length > 0 && attempt.members.all().length === leaving.length) stops.deserted();
     const before = this.options.storesResiduals && attendance.hasChanged ? attempt.members.holders() : undefined;
     const members = this.rebalance(leaving);
     const handedOn = before && members && !isLast && !stops.isAsked ? this.movedSince(before) : [];
@@ -348,14 +356,22 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
       stops.extend();
     }
     // A checkpoint that the attempt stops with is still to have what is kept at those that leave; others may have it to hand on.
-    const mayGo = (member: Member): boolean => !this.givers.has(member) && (!isLast || !measurements.owes(member.id));
+    const mayGo = (member: Member): boolean =>
+      !this.givers.has(member) &&
+      (!isLast || !measurements.owes(member.id)) &&
+      (isLast || !this.awaitsAway() || member.replicas.length === 0);
     if (!(stops.isAsked && held.checkpoint)) for (const member of leaving) if (mayGo(member)) attendance.letGo(member);
+  }
+
+  /** With EF21: who is away keeps its replicas until it is back or lost, so that a short break costs no attempt. Nothing moves meanwhile. */
+  private awaitsAway(): boolean {
+    return this.options.keepsEstimates === true && this.parts.attempt.members.hasAway;
   }
 
   /** At a commit: balanced blocks over everybody who stays. Returns the members when the view has changed. */
   private rebalance(leaving: readonly Member[]): Members | undefined {
     const { attempt, attendance } = this.parts;
-    if (!attendance.hasChanged) return undefined;
+    if (!attendance.hasChanged || this.awaitsAway()) return undefined;
     attendance.hasChanged = false;
     const staying = attempt.members.live().filter((member) => !leaving.includes(member));
     if (!attempt.members.rebalance(staying)) return undefined;

@@ -239,7 +239,7 @@ export class ShardRound {
     const { options, decision, number } = this;
     const sum = chunk.sum!;
     chunk.sum = undefined;
-    if (!decision && !sum.isFinite) {
+    if (!decision && !(options.store.staysFinite?.(chunk, number, sum) ?? sum.isFinite)) {
       this.table.take('nonFinite');
       sum.release();
       this.nonFinite = chunk.index;

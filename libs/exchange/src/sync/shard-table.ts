@@ -149,6 +149,8 @@ export interface ChunkReduction {
 export interface RoundStore {
   /** Whether `update` may write the new parameters over the gradient: paramOut is the gradient then. Left out: it may not. */
   canReplaceGradient?(chunk: OwnedChunk): boolean;
+  /** Whether what `update` would apply is finite. Left out: where the sum is. */
+  staysFinite?(chunk: OwnedChunk, round: number, sum: Region): boolean;
   /**
    * Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. With plan two-phase as decided,
    * and then the gradient may be written to.

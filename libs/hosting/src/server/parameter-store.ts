@@ -146,6 +146,15 @@ export class ParameterStore {
     return estimate;
   }
 
+  /** Whether what would be applied is finite: with EF21 a finite sum may lead beyond float32. */
+  staysFinite(chunk: OwnedChunk, round: number, sum: Region): boolean {
+    if (!sum.isFinite || this.sections.get(chunk.index) === 'state' || !this.options.optimizer.keepsEstimate) return sum.isFinite;
+    const estimate = this.estimated(chunk, round, sum);
+    const isFinite = chunk.arena.kernels.allFinite(estimate.pointer, chunk.length);
+    estimate.release();
+    return isFinite;
+  }
+
   private estimateSlot({ index }: OwnedChunk): number | undefined {
     return this.options.optimizer.keepsEstimate
       ? this.slots.get(index)![this.optimizer.slots.findIndex(({ name }) => name === ESTIMATE_SLOT)]
@@ -310,7 +319,10 @@ export class ParameterStore {
   }
 
   private measureEstimate(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
-    if (!isLayerwise(this.options.optimizer)) return { isFinite: true, squares: this.squaresOf(chunk, gradient) };
+    if (!isLayerwise(this.options.optimizer)) {
+      const sums = this.squaresOf(chunk, gradient);
+      return sums.every(([, sum]) => Number.isFinite(sum)) ? { isFinite: true, squares: sums } : { isFinite: false, squares: [] };
+    }
     const { squares, weights } = this.measureSteps(chunk, gradient, params, round);
     // Weights may be beyond float32 where their gradient is not yet. JSON has no such number, and no ratio follows from it.
     const areNumbers = [...squares, ...weights].every(([, sum]) => Number.isFinite(sum));

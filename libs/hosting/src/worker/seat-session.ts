@@ -231,6 +231,7 @@ function createMember(
     residuals: storedResidualsOf(spec, layout, job.servers.length),
     totalRounds,
     paceClock,
+    measuresStrategy: picksStrategy(spec),
     keepsEstimates: keepsEstimate(spec),
     firstOfSums: firstOfSums(spec),
     store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },

@@ -112,11 +112,18 @@ export class KeptOfReplicas {
       this.keep(after, whole, values, from, to, bytes !== undefined);
       if (before && this.estimates) this.addEstimate(after, before, round, from, to);
     }
-    if (before?.decoded && !this.hasCounted(attempt, round - 1, replica, before.decoded)) this.cluster.network.count(OF_NO_ACCOUNT);
+    if (before?.decoded && !this.hasCounted(attempt, round - 1, replica, before.decoded)) {
+      checks.expect(
+        !this.estimates,
+        'I2',
+        () => `replica ${replica} of round ${round} goes on from an estimate that the servers do not have`,
+      );
+      this.cluster.network.count(OF_NO_ACCOUNT);
+    }
     after.decoded = decoded;
-    this.leftBy(computed.worker).set(`${round}/${replica}`, after);
-    // The servers have the estimate that is lost in their sum: no shard may take this gradient.
+    // The servers have the estimate that is lost in their sum: nobody goes on from this one, and no shard may take its gradient.
     if (isLost && this.estimates) return this.cluster.network.count('estimate lost');
+    this.leftBy(computed.worker).set(`${round}/${replica}`, after);
     this.computed({ attempt, round, lo: replica, hi: replica + 1 }, decoded);
   }
 

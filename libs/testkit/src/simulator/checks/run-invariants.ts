@@ -17,6 +17,19 @@ import { RESTARTS } from '../run/tiny-run.js';
 /** Causes that speak of the checkpoint that an attempt begins with. All servers look into one store here. */
 const NOT_LOADED: ReadonlySet<AttemptEndCause> = new Set(['CHECKPOINT_INVALID', 'STORAGE_NOT_SHARED']);
 
+/** A connection that breaks is none: its worker comes back, and keeps its replicas meanwhile. */
+const LOSE_A_WORKER = [
+  'kill a worker',
+  'lose a worker host',
+  'stop a worker',
+  'hang a compute thread',
+  'slow a worker',
+  'an engine fails',
+  'partition',
+  'one-way partition',
+  'a worker leaves',
+];
+
 export class RunInvariants {
   /** The last round in the ledger that the control plane has stored. */
   ledgerTo = -1;
@@ -206,7 +219,7 @@ export class RunInvariants {
     );
   }
 
-  /** An attempt is started anew: only a fault that costs a server may be the cause. */
+  /** An attempt is started anew: only a fault that costs a server may be the cause, or with EF21 one that costs a worker its place for good. */
   restarted(reason: string, end: AttemptEnd): void {
     const { checks, network, run } = this.cluster;
     const causes = [
@@ -223,6 +236,8 @@ export class RunInvariants {
     ];
     // Where workers hold the shards, what keeps a worker from being heard costs a shard.
     if (run.shape.isMirrored) causes.push('stop a worker', 'partition', 'one-way partition');
+    if (end.kind === 'failed' && end.cause === 'ESTIMATE_LOST') causes.push(...LOSE_A_WORKER);
+    if (end.kind === 'failed' && end.cause === 'WORKERS_LEFT') causes.push('a worker leaves');
     if (run.shape.gradient.nonFinite === 'rollback') causes.push('spoil a gradient');
     if (run.shape.items?.nonFinite === 'rollback' && end.kind === 'failed' && end.cause === 'NON_FINITE_ROLLBACK') return;
     const isCaused = this.cluster.hosted.some(({ server }) => !server.process.isAlive) || causes.some((cause) => network.fired.has(cause));

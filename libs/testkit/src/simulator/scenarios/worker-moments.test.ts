@@ -213,3 +213,57 @@ test('what others computed from nothing, and too late to count, is no residual t
   }
   expect(lost).toBeGreaterThan(0);
 });
+
+const EF21 = { ...KEEPING[0], feedbackRule: 'ef21' } as const;
+
+test('with EF21 a connection that breaks for a moment costs no attempt, and a worker that is killed costs one', async () => {
+  const attempts = { break: new Set<number>(), kill: new Set<number>() };
+  for (const strike of ['break', 'kill'] as const)
+    for (let seed = 1; seed <= 6; seed++) {
+      // Rounds that last longer than a worker may be away.
+      const { result, cluster } = await play(
+        { ...base, seed, mode: 'sync', stepMs: [1500, 6000], shape: { ...shape, rounds: 12, codec: EF21 } },
+        (arranged) => {
+          let isStruck = false;
+          sending(arranged, (stream, frames) => {
+            if (isStruck || round(arranged) !== 6 || !holdsData(frames) || seated(arranged).length < 3) return;
+            if (seated(arranged).at(-1)!.process !== stream.process) return;
+            isStruck = true;
+            later(arranged, 3, () => {
+              arranged.network.count(strike === 'kill' ? 'kill a worker' : 'break a connection');
+              if (strike === 'kill') stream.process.kill();
+              else stream.break();
+            });
+          });
+        },
+      );
+      expect(result.outcome).toBe('SUCCEEDED');
+      expect(events(cluster, 'run.failed').map(({ data }) => data['cause'])).toEqual(result.attempts > 1 ? ['ESTIMATE_LOST'] : []);
+      attempts[strike].add(result.attempts);
+    }
+  expect([...attempts.break]).toEqual([1]);
+  expect(attempts.kill).toContain(2);
+});
+
+test('with EF21 the last worker leaves when a checkpoint has its estimates, and the next one goes on from there', async () => {
+  const { cluster, result } = await play(
+    { ...base, workers: 1, mode: 'sync', shape: { ...shape, rounds: 12, checkpointEveryRounds: 0, codec: EF21 } },
+    (arranged) => {
+      when(
+        arranged,
+        () => round(arranged) === 6,
+        () => {
+          arranged.network.count('a worker leaves');
+          leave(seated(arranged)[0]);
+        },
+      );
+      when(
+        arranged,
+        () => events(arranged, 'run.failed').length > 0,
+        () => void arranged.startWorker(),
+      );
+    },
+  );
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
+  expect(events(cluster, 'run.failed')).toMatchObject([{ data: { cause: 'WORKERS_LEFT', redone: 0 } }]);
+});
