@@ -137,3 +137,42 @@ test('a run is extended by 100 rounds after its end: the weights of a run of 200
   await stack.client.extendRun(id, { rounds: 100 });
   await expectComplete(stack, id, LONG, { attempts: 2 });
 });
+
+test('EF21: a worker that is killed costs an attempt from the checkpoint on, the last one that leaves in order charges nothing; the same weights', async () => {
+  const codec = { kind: 'top-k', density: 0.02, errorFeedback: true, feedbackRule: 'ef21' } as const;
+  const optimizer = { name: 'momentum', learningRate: 0.02, momentum: 0.9 } as const;
+  const strategy = { kind: 'parameter-server', startWorkers: 2 } as const;
+  // One restart: of both ends of an attempt the first one takes it.
+  const spec = { ...ofRounds(60), codec, optimizer, strategy, restarts: 1, checkpoint: { everyRounds: 5, everySeconds: 0 } };
+  await reference(spec);
+  await stack.haveWorkers(2);
+  const { id } = await stack.client.createRun(spec);
+  const written = async () => (await eventsOf(stack, id)).filter(({ type }) => type === 'checkpoint.written');
+  await untilRound(stack, id, 3, 60_000, 2);
+  slowDown(0.3);
+  await stack.until('a checkpoint', 60_000, async () => (await written()).length > 0);
+  await stack.end(stack.workers[0]!, 'SIGKILL');
+  await stack.until('the second attempt', 60_000, async () => {
+    const { attempt, status, statusReason } = await runOf(stack, id);
+    return attempt === 2 || { attempt, status, statusReason };
+  });
+  const failed = (await eventsOf(stack, id)).find(({ type }) => type === 'run.failed')!;
+  const best = Number((failed.data as { round: number }).round);
+  await stack.until('the second attempt to win rounds', 60_000, async () => {
+    const { attempt, status, progress, statusReason } = await runOf(stack, id);
+    return (attempt === 2 && status === 'RUNNING' && progress.round > best + 1) || { attempt, status, progress, statusReason };
+  });
+  await expectPoliteEnd(stack, stack.workers[0]!);
+  await stack.until('the third attempt', 30_000, async () => {
+    const { attempt, status, statusReason } = await runOf(stack, id);
+    return attempt === 3 || { attempt, status, statusReason };
+  });
+  slow!.end();
+  await stack.addWorker();
+  await stack.addWorker();
+  await expectComplete(stack, id, spec, { attempts: 3, deadlineMs: 120_000 });
+  const causes = (await eventsOf(stack, id)).flatMap(({ type, data }) =>
+    type === 'run.failed' ? [(data as { cause: string }).cause] : [],
+  );
+  expect(causes).toEqual(['ESTIMATE_LOST', 'WORKERS_LEFT']);
+});
