@@ -81,6 +81,7 @@ test.each<[what: string, codec: RunSpecInput['codec'], picked: MeasuredExchange[
   ],
   ['codec auto has picked none', { kind: 'auto' }, undefined, /exchange of 4\.00 MB on .*10 MB\/s; /],
   ['the spec names a codec', { kind: 'int8' }, undefined, /exchange of 2\.51 MB on .*6\.28 MB\/s; /],
+  ['the codec has a bound alone', { kind: 'power-sgd' }, undefined, /exchange of at most 4\.00 MB on /],
 ])('bytes are those of the codec: %s', (_, codec, picked, why) => {
   const { strategy, why: said } = pickStrategy(specOf({ codec }), { ...SLOW, codec: picked }, 2);
   expect(strategy).toMatchObject({ kind: 'multi-worker-mirrored', workers: 2 });

@@ -126,7 +126,7 @@ export function pickStrategy(
   const encoded = measured.codec ? `, gradients in ${codec.kind} and parameters in ${codec.parameters}, as codec auto has picked` : '';
   const numbers =
     `with parameter-server a round takes ${milliseconds(roundMs)}: ${milliseconds(stepMs)} step, ${milliseconds(waitMs)} exchange of ` +
-    `${megabytes(busiest)} on the busiest link of ${counted(n)} and ${counted(measured.servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}${encoded}; ` +
+    `${isBound(codec) ? 'at most ' : ''}${megabytes(busiest)} on the busiest link of ${counted(n)} and ${counted(measured.servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}${encoded}; ` +
     `with multi-worker-mirrored ${milliseconds(expectedMs)} are expected, for ${megabytes(ofMember)}; ${counted(cores, 'core')} for each worker`;
   const stays = (why: string): PickedStrategy => ({ strategy: servers, why: `${numbers}: ${why}` });
   const workers = fitting(spec, byWorkers(asked, Math.min(replicas, n)));
@@ -147,6 +147,9 @@ function codecOf(spec: RunSpec, { codec: picked }: MeasuredExchange): CodecSpec 
   if (picked) return { ...(picked as Pick<CodecSpec, 'kind' | 'parameters'>), errorFeedback: false };
   return !spec.codec || picksCodec(spec) ? { kind: 'none', errorFeedback: false } : spec.codec;
 }
+
+/** How long a gradient becomes follows from its values: its bits are the most that it takes. */
+const isBound = ({ kind }: CodecSpec): boolean => kind === 'top-k' || kind === 'threshold' || kind === 'dgc' || kind === 'power-sgd';
 
 const counted = (number: number, noun = 'worker'): string => `${number} ${noun}${number === 1 ? '' : 's'}`;
 const milliseconds = (value: number): string => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
