@@ -32,6 +32,18 @@ const VALIDATED = {
   validation: { everyRounds: 1, patience: 2, restoreBest: true, lowersRate: true },
 } as const;
 const HELD_OUT = Object.assign({ heldOutExamples: 700 }, VALIDATED);
+/** Where a worker that is gone costs an attempt. */
+const EF21 = {
+  mode: 'sync',
+  check: 'liveness',
+  shape: {
+    codec: { kind: 'top-k', density: 0.25, errorFeedback: true, feedbackRule: 'ef21' },
+    gradient: STREAMING,
+    rounds: 9,
+    standby: 0,
+    validation: undefined,
+  },
+} as const;
 const SWEEPS: readonly Sweep[] = [
   { options: { mode: 'sync' }, least: seeds(8, 640) },
   { options: { mode: 'sync', check: 'liveness', kinds: ['eat frames'] }, least: seeds(2, 80) },
@@ -42,6 +54,7 @@ const SWEEPS: readonly Sweep[] = [
   // Few of them have a standby whose link breaks at once, and that comes again while the arbiter is asked, or that takes over from who leaves: as many as it takes.
   { options: Object.assign({ kinds: ['break a connection'] as const }, STANDBYS), least: seeds(4, 80) },
   { options: Object.assign({ kinds: ['shut a server down'] as const }, STANDBYS), least: seeds(0, 80) },
+  { options: Object.assign({ kinds: ['kill a worker', 'a worker leaves'] as const }, EF21), least: seeds(2, 80) },
 ];
 
 test(
