@@ -47,6 +47,7 @@ function enter(self: number, { members = 2, secret = SECRET, group = GROUP, cloc
     },
   };
   const after: Clock['after'] = (ms, act) => {
+    if (isDead) return () => undefined; // it would dial for ever
     const cancel = clock.after(ms, act);
     cancels.push(cancel);
     return cancel;

@@ -163,3 +163,51 @@ test('while nobody answers nothing new is told, however much there is: what may 
   await pass(1);
   expect(Math.max(...told)).toBeGreaterThan(60);
 });
+
+test('rounds of an attempt that has trained for a while are told once a second, events at once with the rounds before them', async () => {
+  let nowMs = 0;
+  let wake: () => void = () => undefined;
+  const reports: JournalReport[] = [];
+  let stored = 0;
+  const journal = new Journal({ now: () => nowMs });
+  const publisher = new JournalPublisher({
+    runId: '00000000-0000-4000-8000-000000000001',
+    attempt: 1,
+    journal,
+    term: 1,
+    clock: { now: () => nowMs, soon: () => undefined, every: () => () => undefined, after: (_, act) => ((wake = act), () => undefined) },
+    controlPlane: {
+      readControl: () => Promise.resolve(stored > 0 ? { [ackFieldName(1)]: ackValue({ sequence: stored }, 1) } : {}),
+      sendReport: (report) => {
+        reports.push(report as JournalReport);
+        stored = (report as JournalReport).entries.at(-1)?.sequence ?? stored;
+        return Promise.resolve();
+      },
+    },
+    state: () => ({}) as JournalReport['state'],
+    coordinator: IDLE,
+  });
+  publisher.start();
+  let round = 0;
+  const seconds = async (count: number): Promise<JournalReport[]> => {
+    reports.length = 0;
+    for (let period = 0; period < 4 * count; period++, nowMs += 250) {
+      for (let i = 0; i < 5; i++, round++)
+        journal.append({ kind: 'metric', round, rounds: 1, epoch: 0, values: { loss: 1 }, examples: 1, examplesPerSecond: 1, roundMs: 50 });
+      wake();
+      for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+    }
+    return [...reports];
+  };
+  expect((await seconds(10)).length).toBeGreaterThanOrEqual(39);
+  await seconds(6);
+  const late = await seconds(10);
+  expect(late).toHaveLength(10);
+  expect(late.map(({ entries }) => entries.length)).toEqual(late.map(() => 20));
+  journal.append({ kind: 'event', type: 'worker.joined', message: '', data: {} });
+  nowMs += 250;
+  reports.length = 0;
+  wake();
+  for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+  expect(reports.map(({ entries }) => entries.at(-1)!.kind)).toEqual(['event']);
+});

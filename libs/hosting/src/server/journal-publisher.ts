@@ -15,6 +15,11 @@ import {
 const PERIOD_MS = 250;
 const STATE_EVERY_MS = 1_000;
 /**
+ * An attempt that is older tells its rounds with its state, once a second, and events at once: a report costs the api the same for one round as for many. Younger
+ * ones tell rounds as they come, since somebody looks whether the run begins well.
+ */
+const LIVELY_FOR_MS = 15_000;
+/**
  * Without an acknowledgement for this long the oldest batch is sent again, alone, until one comes: an api that is away for
  * hours must not find hours of repetitions in Redis.
  */
@@ -49,9 +54,10 @@ export class JournalPublisher {
   private lastStateMs = -Infinity;
   private lastAckMs: number;
   private isProbing = false;
+  private readonly startedMs: number;
 
   constructor(private readonly options: JournalPublisherOptions) {
-    this.lastAckMs = options.clock.now();
+    this.lastAckMs = this.startedMs = options.clock.now();
   }
 
   start(): void {
@@ -65,7 +71,7 @@ export class JournalPublisher {
 
   /** Publishes now what is not published yet, as far as Redis takes it; nothing after `stop`. */
   async flush(): Promise<void> {
-    await this.publish().catch(() => undefined); // Redis is away, and this process ends: the api will miss its heartbeats
+    await this.publish(true).catch(() => undefined); // Redis is away, and this process ends: the api will miss its heartbeats
   }
 
   stop(): void {
@@ -107,7 +113,7 @@ export class JournalPublisher {
     if (Number.isSafeInteger(workers) && workers >= 1) this.options.coordinator.attendance.setTarget(workers);
   }
 
-  private async publish(): Promise<void> {
+  private async publish(isAsked = false): Promise<void> {
     const { journal, runId, attempt, controlPlane, clock } = this.options;
     const now = clock.now();
     if (now - this.lastAckMs > RESEND_AFTER_MS) {
@@ -117,7 +123,8 @@ export class JournalPublisher {
     }
     for (let i = 0; i < BATCHES_PER_PERIOD && !this.stopped; i++) {
       const entries = this.isProbing ? this.probe() : fitting(journal.batch(BATCH_ENTRIES, this.sent));
-      if (entries.length === 0 && now - this.lastStateMs < STATE_EVERY_MS) return;
+      const isLively = isAsked || now - this.startedMs < LIVELY_FOR_MS;
+      if (now - this.lastStateMs < STATE_EVERY_MS && mayWait(entries, isLively)) return;
       await controlPlane.sendReport({
         kind: 'journal',
         runId,
@@ -138,6 +145,10 @@ export class JournalPublisher {
     return this.sent > 0 ? [] : fitting(this.options.journal.batchAgain(BATCH_ENTRIES));
   }
 }
+
+/** Rounds alone, and not so many that they are a report of their own. */
+const mayWait = (entries: readonly NumberedEntry[], isLively: boolean): boolean =>
+  entries.length === 0 || (!isLively && entries.length < BATCH_ENTRIES && entries.every(({ kind }) => kind !== 'event'));
 
 /** The first of them that fit into a report, and one at least. */
 function fitting(entries: readonly NumberedEntry[]): readonly NumberedEntry[] {

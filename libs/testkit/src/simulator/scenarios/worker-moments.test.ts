@@ -219,7 +219,7 @@ const EF21 = { ...KEEPING[0], feedbackRule: 'ef21' } as const;
 test('with EF21 a connection that breaks for a moment costs no attempt, and a worker that is killed costs one', async () => {
   const attempts = { break: new Set<number>(), kill: new Set<number>() };
   for (const strike of ['break', 'kill'] as const)
-    for (let seed = 1; seed <= 6; seed++) {
+    for (let seed = 1; seed <= 3; seed++) {
       // Rounds that last longer than a worker may be away.
       const { result, cluster } = await play(
         { ...base, seed, mode: 'sync', stepMs: [1500, 6000], shape: { ...shape, rounds: 12, codec: EF21 } },
