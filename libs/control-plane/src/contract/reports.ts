@@ -295,7 +295,7 @@ export const FAILURE_CAUSES = {
     isRecoverable: true,
     meaning: 'with EF21: the estimate of a replica was lost with its worker, and the run goes back to its last checkpoint',
   },
-  WORKERS_LEFT: { isRecoverable: true, meaning: 'with EF21: the last worker left, and its estimates are in a checkpoint' },
+  WORKERS_LEFT: { isRecoverable: true, meaning: 'with EF21: the last worker left, and its estimates with it' },
   POISON_ROUND: { isRecoverable: false, meaning: 'one replica lost its worker repeatedly in one round' },
   INTERNAL: { isRecoverable: true, meaning: 'something broke inside a server' },
 } as const satisfies Record<FailureCause, { readonly isRecoverable: boolean; readonly meaning: string }>;

@@ -89,8 +89,8 @@ export const ATTEMPT_END_ROWS = {
     next: 'RECOVERING',
   },
   workersLeft: {
-    event: 'its last worker left in order, rounds were won, and its estimates (EF21) are in a checkpoint',
-    does: 'the next attempt goes on when a worker comes. Not charged: nothing went wrong',
+    event: 'its last worker left in order, and rounds were won (with EF21, whose estimates go with the worker)',
+    does: 'the next attempt goes on from the newest checkpoint when a worker comes. Not charged: nothing went wrong',
     next: 'RECOVERING',
   },
   noMemory: {

@@ -99,6 +99,11 @@ export class Journal {
     return batch;
   }
 
+  /** Those behind this number that nobody has read, as they are now: they may yet be merged. */
+  waiting(after: number): readonly NumberedEntry[] {
+    return this.entries.filter((entry) => entry.sequence > after);
+  }
+
   /** What was read before and is not acknowledged; the oldest, where nothing was. Nothing new is fixed while nobody answers. */
   batchAgain(most = 200): NumberedEntry[] {
     const again = this.entries.filter(({ sequence }) => sequence <= this.published).slice(0, most);

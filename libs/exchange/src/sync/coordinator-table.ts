@@ -129,7 +129,7 @@ export const COORDINATOR_ROWS = {
   },
   stop: {
     from: ['GATHERING'],
-    event: 'the control plane wants a pause, or a server was told to end',
+    event: 'the control plane wants a pause, a server was told to end, or with EF21 the last workers leave',
     does: 'finish the round and take a last checkpoint with its commit; past the deadline stop on the one before and say how many rounds will be redone',
     next: ['OVER'],
   },
@@ -147,7 +147,7 @@ export const COORDINATOR_ROWS = {
   },
   estimateLost: {
     from: ['GATHERING'],
-    event: 'with EF21: a contribution says that the estimate of its replica is lost',
+    event: 'with EF21: a contribution to this round, or to the one before, says that the estimate of its replica is lost',
     does: 'END to all: FAILED with the cause ESTIMATE_LOST, so that the next attempt begins with the last checkpoint',
     next: ['OVER'],
   },

@@ -330,7 +330,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     validations.committed(round);
     for (const { type, message, data } of verdict?.events ?? []) attempt.event(type, message, data);
     const leaving = attendance.leaving();
-    if (this.options.keepsEstimates && !isLast && leaving.length > 0 && attempt.members.all().length === leaving.length) stops.deserted();
+    if (!isLast && this.isDeserted(leaving)) stops.deserted();
     const before = this.options.storesResiduals && attendance.hasChanged ? attempt.members.holders() : undefined;
     const members = this.rebalance(leaving);
     const handedOn = before && members && !isLast && !stops.isAsked ? this.movedSince(before) : [];
@@ -361,6 +361,12 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
       (!isLast || !measurements.owes(member.id)) &&
       (isLast || !this.awaitsAway() || member.replicas.length === 0);
     if (!(stops.isAsked && held.checkpoint)) for (const member of leaving) if (mayGo(member)) attendance.letGo(member);
+  }
+
+  /** With EF21: nobody stays who could have what is kept at those that leave. */
+  private isDeserted(leaving: readonly Member[]): boolean {
+    const stays = this.parts.attempt.members.live().some(({ leaving: reason }) => reason === undefined);
+    return this.options.keepsEstimates === true && leaving.length > 0 && !stays && !this.awaitsAway();
   }
 
   /** With EF21: who is away keeps its replicas until it is back or lost, so that a short break costs no attempt. Nothing moves meanwhile. */

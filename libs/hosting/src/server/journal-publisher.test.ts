@@ -210,4 +210,15 @@ test('rounds of an attempt that has trained for a while are told once a second, 
   wake();
   for (let turn = 0; turn < 20; turn++) await Promise.resolve();
   expect(reports.map(({ entries }) => entries.at(-1)!.kind)).toEqual(['event']);
+  // Rows so long that a report has few of them do not wait either, nor does an event behind them.
+  const values = Object.fromEntries(Array.from({ length: 400 }, (_, i) => [`metric ${i}`, i]));
+  for (let i = 0; i < 190; i++, round++)
+    journal.append({ kind: 'metric', round, rounds: 1, epoch: 0, values, examples: 1, examplesPerSecond: 1, roundMs: 50 });
+  journal.append({ kind: 'event', type: 'worker.left', message: '', data: {} });
+  nowMs += 250;
+  reports.length = 0;
+  wake();
+  for (let turn = 0; turn < 60; turn++) await Promise.resolve();
+  expect(reports.length).toBeGreaterThan(2);
+  expect(reports.at(-1)!.entries.at(-1)).toMatchObject({ type: 'worker.left' });
 });

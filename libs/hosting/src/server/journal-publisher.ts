@@ -15,8 +15,8 @@ import {
 const PERIOD_MS = 250;
 const STATE_EVERY_MS = 1_000;
 /**
- * An attempt that is older tells its rounds with its state, once a second, and events at once: a report costs the api the same for one round as for many. Younger
- * ones tell rounds as they come, since somebody looks whether the run begins well.
+ * An attempt that has trained for longer tells its rounds with its state, once a second, and events at once: a report costs the api the same for one round as for
+ * many. Before, rounds are told as they come, since somebody looks whether the run begins well.
  */
 const LIVELY_FOR_MS = 15_000;
 /**
@@ -54,10 +54,11 @@ export class JournalPublisher {
   private lastStateMs = -Infinity;
   private lastAckMs: number;
   private isProbing = false;
-  private readonly startedMs: number;
+  /** When rounds were told first. */
+  private firstRoundMs: number | undefined;
 
   constructor(private readonly options: JournalPublisherOptions) {
-    this.lastAckMs = this.startedMs = options.clock.now();
+    this.lastAckMs = options.clock.now();
   }
 
   start(): void {
@@ -121,10 +122,14 @@ export class JournalPublisher {
       this.lastAckMs = now;
       this.isProbing = true;
     }
+    let isCut = false;
     for (let i = 0; i < BATCHES_PER_PERIOD && !this.stopped; i++) {
-      const entries = this.isProbing ? this.probe() : fitting(journal.batch(BATCH_ENTRIES, this.sent));
-      const isLively = isAsked || now - this.startedMs < LIVELY_FOR_MS;
-      if (now - this.lastStateMs < STATE_EVERY_MS && mayWait(entries, isLively)) return;
+      const isRecent = now - this.lastStateMs < STATE_EVERY_MS;
+      if (isRecent && !isAsked && !isCut && !this.isProbing && this.mayWait(now)) return;
+      const batch = this.isProbing ? this.probe() : journal.batch(BATCH_ENTRIES, this.sent);
+      const entries = fitting(batch);
+      isCut = entries.length < batch.length;
+      if (entries.length === 0 && isRecent) return;
       await controlPlane.sendReport({
         kind: 'journal',
         runId,
@@ -140,15 +145,19 @@ export class JournalPublisher {
     }
   }
 
+  /** Rounds alone, of an attempt that has trained for a while, and not so many that they are a report of their own. */
+  private mayWait(now: number): boolean {
+    const waiting = this.options.journal.waiting(this.sent);
+    if (waiting.some(({ kind }) => kind === 'metric')) this.firstRoundMs ??= now;
+    const isLively = this.firstRoundMs === undefined || now - this.firstRoundMs < LIVELY_FOR_MS;
+    return waiting.length === 0 || (!isLively && waiting.length < BATCH_ENTRIES && waiting.every(({ kind }) => kind !== 'event'));
+  }
+
   /** The same again and nothing new, so that what the api may have stored and not acknowledged stays little. */
   private probe(): readonly NumberedEntry[] {
-    return this.sent > 0 ? [] : fitting(this.options.journal.batchAgain(BATCH_ENTRIES));
+    return this.sent > 0 ? [] : this.options.journal.batchAgain(BATCH_ENTRIES);
   }
 }
-
-/** Rounds alone, and not so many that they are a report of their own. */
-const mayWait = (entries: readonly NumberedEntry[], isLively: boolean): boolean =>
-  entries.length === 0 || (!isLively && entries.length < BATCH_ENTRIES && entries.every(({ kind }) => kind !== 'event'));
 
 /** The first of them that fit into a report, and one at least. */
 function fitting(entries: readonly NumberedEntry[]): readonly NumberedEntry[] {

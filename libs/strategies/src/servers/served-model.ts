@@ -108,7 +108,7 @@ export class ServedModel {
     return Array.from({ length: this.servers }, (_, server) => bytesOf(this.part(vector, server)));
   }
 
-  /** The sums of the nodes, of the range of a server. They stay as they are until the next step. */
+  /** The sums of the nodes, of the range of a server, once for each round: with error feedback they get what the sums before have left out. */
   sumsFor(server: number, round: number): readonly Uint8Array[] {
     const packed = this.packed?.[server];
     if (!packed) return this.sums.map((sum) => bytesOf(this.part(sum, server)));
