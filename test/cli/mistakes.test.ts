@@ -25,7 +25,18 @@ afterAll(async () => {
 
 const KEY = { PACELINE_API_KEY: 'pcl_0123456789ab_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' };
 /** Nobody listens there. */
-const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await findFreePort()}`, PACELINE_RETRY_SECONDS: '0' };
+/** Below those that a system gives to who asks for any: no process of another test comes to listen there. */
+async function portOfNobody(): Promise<number> {
+  const port = 20_000 + Math.floor(Math.random() * 12_000);
+  const probe = createServer();
+  const isFree = await new Promise<boolean>((resolve) => {
+    probe.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true));
+  });
+  if (!isFree) return portOfNobody();
+  await new Promise((resolve) => void probe.close(resolve));
+  return port;
+}
+const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await portOfNobody()}`, PACELINE_RETRY_SECONDS: '0' };
 
 const driver = swiftShaderEnvironment();
 
