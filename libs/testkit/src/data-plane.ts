@@ -216,13 +216,21 @@ export class DataPlane {
       const isTaken = (): boolean =>
         (role === 'standby' ? run.standbys : run.servers).some((address) => address.index === index) ||
         run.reports.some((report) => report.kind === 'server.failed' && report.attempt === attempt);
-      // A process that holds one place of the run, or its last attempt, declines the others: made again until somebody takes it who can.
+      // A process that holds one place of the run, or its last attempt, may not take it: made again until somebody does who can.
       const isDeclined = spec.strategy.standby > 0 || attempt > 1;
       for (let incarnation = 0; incarnation === 0 || (isDeclined && !isTaken() && incarnation < 40); incarnation++) {
-        await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, incarnation, role) });
-        for (let i = 0; isDeclined && i < 15 && !isTaken(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+        const jobId = placementJobId(run.id, attempt, index, incarnation, role);
+        await this.placements.add('placement', job, { jobId });
+        // One that was claimed is reported, however long that takes here: a second claim of it would leave another place without a server.
+        for (let i = 0; isDeclined && !isTaken() && (i < 15 || (await this.isClaimed(jobId))); i++)
+          await new Promise((resolve) => setTimeout(resolve, 50));
       }
     }
+  }
+
+  private async isClaimed(jobId: string): Promise<boolean> {
+    const job = await this.placements.getJob(jobId);
+    return (await job?.getState()) === 'completed' && job?.returnvalue === 'claimed';
   }
 
   token(run: string, role: 'worker' | 'server', attempt = 1, secret = this.secret, expiresIn = '1h'): Promise<string> {
