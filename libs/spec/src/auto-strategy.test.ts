@@ -72,7 +72,7 @@ test('what only one strategy can serve, or only one is there for, is picked with
 });
 
 test.each<[what: string, codec: RunSpecInput['codec'], picked: MeasuredExchange['codec'], why: RegExp]>([
-  // Of the four megabytes of the server a quarter is left, and the reason says so.
+  // A quarter of the four megabytes of the server is left, and the reason says so.
   [
     'codec auto has picked',
     { kind: 'auto' },
