@@ -1,22 +1,17 @@
 /** Which runs may have EF21: by what a server has to write into a checkpoint. */
-import { createLayout } from '@paceline/learning';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { expect, test } from 'vitest';
 import { estimateIssue } from './estimate-bounds.js';
 
 const MIB = 2 ** 20;
-const layoutOf = (parameters: number) =>
-  createLayout({
-    variables: [{ path: 'kernel', shape: [parameters], section: 'trainable' }],
-    parameterCount: parameters,
-    stateCount: 0,
-  } as never);
+const modelOf = (parameters: number) =>
+  ({ variables: [{ path: 'kernel', shape: [parameters], section: 'trainable' }], parameterCount: parameters, stateCount: 0 }) as never;
 
 function issueOf(parameters: number, input: RunSpecInput): string | undefined {
   const codec = { kind: 'top-k', errorFeedback: true, feedbackRule: 'ef21' } as const;
   const parsed = parseRunSpec({ codec, globalBatch: 1024, ...input });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
-  return estimateIssue(parsed.spec, layoutOf(parameters))?.message;
+  return estimateIssue(parsed.spec, modelOf(parameters))?.message;
 }
 
 test('the estimates of all replicas have to fit what a server may write, in bytes and tensors', () => {

@@ -1,14 +1,14 @@
 /** Whether checkpoints can have the estimates of EF21: a run whose checkpoints lack them could not go on after it has lost a worker. */
-import { shardChunks, type Layout } from '@paceline/learning';
+import { createLayout, shardChunks } from '@paceline/learning';
 import { keepsEstimate, MOST_RESIDUAL_BYTES, MOST_RESIDUAL_TENSORS, shardCount, type RunSpec, type SpecIssue } from '@paceline/spec';
 
 const FLOAT_BYTES = 4;
 
 /** Undefined where no server would have to write more than it may. */
-export function estimateIssue(spec: RunSpec, layout: Layout): SpecIssue | undefined {
+export function estimateIssue(spec: RunSpec, model: Parameters<typeof createLayout>[0]): SpecIssue | undefined {
   if (!keepsEstimate(spec)) return undefined;
   const { replicas, strategy } = spec;
-  const servers = shardCount(strategy);
+  const [servers, layout] = [shardCount(strategy), createLayout(model)];
   for (let server = 0; server < servers; server++) {
     const chunks = shardChunks(layout, servers, server)
       .map((chunk) => layout.chunks[chunk]!)

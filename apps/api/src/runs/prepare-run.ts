@@ -209,10 +209,9 @@ function issueOfModel(spec: RunSpec, model: ModelDescription): SpecIssue | undef
   const { parameterCount, stateCount, variables } = model;
   const tooLarge = localModelIssue(spec, parameterCount + stateCount);
   if (tooLarge) return { path: 'model', message: tooLarge };
-  const layout = createLayout(model);
-  const tooMany = estimateIssue(withFewestWorkers(spec), layout);
+  const tooMany = estimateIssue(withFewestWorkers(spec), model);
   if (tooMany) return tooMany;
-  const parts = layout.chunks.filter(({ section }) => section === 'trainable').length;
+  const parts = createLayout(model).chunks.filter(({ section }) => section === 'trainable').length;
   if (fragmentsOf(spec) > parts)
     return {
       path: 'strategy.fragments',

@@ -19,7 +19,6 @@ import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
 import { Conflict, InvalidInput, NotFound, type LimitReached } from '../graphql/result.types.js';
 import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
-import { createLayout } from '@paceline/learning';
 import { shardCount, shardHosts, workerElements, type ModelDescription, type RunData, type RunSpec } from '@paceline/spec';
 import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
@@ -95,7 +94,7 @@ export class RunRequests {
     if (!spec) return undefined;
     const { model, data } = await this.database.run.findUniqueOrThrow({ where: { id }, select: { model: true, data: true } });
     const description = model as unknown as ModelDescription;
-    const tooMany = estimateIssue(spec, createLayout(description));
+    const tooMany = estimateIssue(spec, description);
     if (tooMany) return new InvalidInput([{ ...tooMany, path: shardHosts(spec.strategy) === 'workers' ? 'workers' : 'servers' }]);
     const all = description.parameterCount + description.stateCount;
     const { format } = data as unknown as RunData;

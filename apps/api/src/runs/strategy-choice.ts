@@ -6,7 +6,6 @@ import { Injectable } from '@nestjs/common';
 import { Field, ObjectType } from '@nestjs/graphql';
 import { hasLiveAttempt, serverProcesses, type JournalEntry } from '@paceline/control-plane';
 import { exchangeMeasuresSchema, STRATEGY_MEASURED, STRATEGY_PICKED } from '@paceline/protocol';
-import { createLayout } from '@paceline/learning';
 import {
   keepsEstimate,
   onlyStrategy,
@@ -91,8 +90,7 @@ export class StrategyChoices {
   ): Promise<((other: RunSpec) => string | undefined) | undefined> {
     if (!keepsEstimate(spec)) return undefined;
     const { model } = await transaction.run.findUniqueOrThrow({ where: { id }, select: { model: true } });
-    const layout = createLayout(model as unknown as ModelDescription);
-    return (other) => estimateIssue(other, layout)?.message;
+    return (other) => estimateIssue(other, model as unknown as ModelDescription)?.message;
   }
 
   /** Live ones that speak this protocol. */

@@ -22,7 +22,7 @@ import {
   type OptimizerUpdate,
   type AsyncUpdateOptions,
 } from '@paceline/learning';
-import { AVERAGE_SLOT, ESTIMATE_SLOT, isLayerwise, type AppliedOptimizer, type ModelDescription } from '@paceline/spec';
+import { AVERAGE_SLOT, isLayerwise, type AppliedOptimizer, type ModelDescription } from '@paceline/spec';
 import type { CheckpointReader } from '@paceline/storage';
 import { ChunkVariables } from './chunk-variables.js';
 import { parametersName, slotName, Snapshot } from './snapshot.js';
@@ -155,10 +155,9 @@ export class ParameterStore {
     return isFinite;
   }
 
+  /** It is the last one of the chunk. */
   private estimateSlot({ index }: OwnedChunk): number | undefined {
-    return this.options.optimizer.keepsEstimate
-      ? this.slots.get(index)![this.optimizer.slots.findIndex(({ name }) => name === ESTIMATE_SLOT)]
-      : undefined;
+    return this.options.optimizer.keepsEstimate ? this.slots.get(index)!.at(-1) : undefined;
   }
 
   private applyTo(
@@ -319,14 +318,12 @@ export class ParameterStore {
   }
 
   private measureEstimate(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
-    if (!isLayerwise(this.options.optimizer)) {
-      const sums = this.squaresOf(chunk, gradient);
-      return sums.every(([, sum]) => Number.isFinite(sum)) ? { isFinite: true, squares: sums } : { isFinite: false, squares: [] };
-    }
-    const { squares, weights } = this.measureSteps(chunk, gradient, params, round);
-    // Weights may be beyond float32 where their gradient is not yet. JSON has no such number, and no ratio follows from it.
-    const areNumbers = [...squares, ...weights].every(([, sum]) => Number.isFinite(sum));
-    return areNumbers ? { isFinite: true, squares, weights } : { isFinite: false, squares: [] };
+    const { squares, weights } = isLayerwise(this.options.optimizer)
+      ? this.measureSteps(chunk, gradient, params, round)
+      : { squares: this.squaresOf(chunk, gradient), weights: undefined };
+    // Estimates and weights may be beyond float32 where what was sent is not yet. JSON has no such number, and nothing follows from it.
+    const areNumbers = [...squares, ...(weights ?? [])].every(([, sum]) => Number.isFinite(sum));
+    return areNumbers ? { isFinite: true, squares, ...(weights && { weights }) } : { isFinite: false, squares: [] };
   }
 
   private squaresOf(chunk: OwnedChunk, { pointer }: Region): VariableSums {

@@ -187,6 +187,17 @@ test('what was kept of a replica is lost with the worker that is killed', async 
   expect(lost).toHaveLength(1);
 });
 
+/** In the sixth round the last of three workers sends gradients: it is struck so many milliseconds later, once. */
+function struck(cluster: Cluster, afterMs: number, strike: (stream: SimStream) => void): void {
+  let isStruck = false;
+  sending(cluster, (stream, frames) => {
+    if (isStruck || round(cluster) !== 6 || !holdsData(frames) || seated(cluster).length < 3) return;
+    if (seated(cluster).at(-1)!.process !== stream.process) return;
+    isStruck = true;
+    later(cluster, afterMs, () => strike(stream));
+  });
+}
+
 test('what others computed from nothing, and too late to count, is no residual that is handed on in silence', async () => {
   let lost = 0;
   for (let seed = 1; seed <= 8; seed++) {
@@ -194,13 +205,7 @@ test('what others computed from nothing, and too late to count, is no residual t
     const { cluster, result } = await play(
       { ...base, seed, mode: 'sync', shape: { ...shape, rounds: 12, codec: KEEPING[0] } },
       (arranged) => {
-        let isStruck = false;
-        sending(arranged, (stream, frames) => {
-          if (isStruck || round(arranged) !== 6 || !holdsData(frames) || seated(arranged).length < 3) return;
-          if (seated(arranged).at(-1)!.process !== stream.process) return;
-          isStruck = true;
-          later(arranged, 1, () => stream.process.kill());
-        });
+        struck(arranged, 1, (stream) => stream.process.kill());
       },
     );
     expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
@@ -224,16 +229,10 @@ test('with EF21 a connection that breaks for a moment costs no attempt, and a wo
       const { result, cluster } = await play(
         { ...base, seed, mode: 'sync', stepMs: [1500, 6000], shape: { ...shape, rounds: 12, codec: EF21 } },
         (arranged) => {
-          let isStruck = false;
-          sending(arranged, (stream, frames) => {
-            if (isStruck || round(arranged) !== 6 || !holdsData(frames) || seated(arranged).length < 3) return;
-            if (seated(arranged).at(-1)!.process !== stream.process) return;
-            isStruck = true;
-            later(arranged, 3, () => {
-              arranged.network.count(strike === 'kill' ? 'kill a worker' : 'break a connection');
-              if (strike === 'kill') stream.process.kill();
-              else stream.break();
-            });
+          struck(arranged, 3, (stream) => {
+            arranged.network.count(strike === 'kill' ? 'kill a worker' : 'break a connection');
+            if (strike === 'kill') stream.process.kill();
+            else stream.break();
           });
         },
       );
