@@ -3,7 +3,7 @@
  *
  * Every repetition trains new runs in turn on one stack, the MLP 784-256-128-10 or the CNN (`--model`) with 128 examples per replica and round, and as many
  * replicas as `--workers`: over `--servers` parameter servers with all workers and with one, with workers that hold the parameters, and with one worker that
- * has a compute thread for each replica, over parameter servers (hybrid) and without them (mirrored). Placement and the first rounds belong to the set-up and
+ * has a compute thread for each replica, over parameter servers (hybrid) and without them (mirrored), or one for each of two stages (model-parallel). Placement and the first rounds belong to the set-up and
  * not to the figure: examples of the rounds after those / time from their beginning to the last commit, as the coordinator dated them. Figures are the medians
  * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
  * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux).
@@ -49,6 +49,7 @@ const ROWS = [
   { strategy: { kind: 'multi-worker-mirrored', workers }, workers, threads: 1 },
   { strategy: { kind: 'hybrid', servers, threads: workers }, workers: 1, threads: workers },
   { strategy: { kind: 'mirrored', threads: workers }, workers: 1, threads: workers },
+  ...(workers > 1 ? [/** @type {const} */ ({ strategy: { kind: 'model-parallel', stages: 2 }, workers: 1, threads: 2 })] : []),
 ];
 
 /** The names of the peers in the table. */
@@ -93,7 +94,7 @@ async function trained(stack, row, seed) {
     optimizer: { name: 'sgd', learningRate: 0.1 },
     checkpoint: { final: false, everySeconds: 0 },
   });
-  if (row.workers < workers && kind !== 'mirrored') await stack.client.scaleRun(id, row.workers);
+  if (row.workers < workers && (kind === 'parameter-server' || kind === 'hybrid')) await stack.client.scaleRun(id, row.workers);
   /** @type {{ round: number, ms: number } | undefined} */
   let begun;
   let endMs = 0;

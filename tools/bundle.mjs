@@ -22,7 +22,13 @@ const DESCRIBE = 'libs/engine/dist/describe/describe-worker.js';
 const ENTRIES = {
   api: ['apps/api/dist/main.js', 'apps/api/dist/datasets/manifest-worker.js', DESCRIBE],
   ps: ['apps/ps/dist/main.js'],
-  worker: ['apps/worker/dist/main.js', 'apps/worker/dist/compute-thread.js', 'apps/worker/dist/loader-thread.js', DESCRIBE],
+  worker: [
+    'apps/worker/dist/main.js',
+    'apps/worker/dist/compute-thread.js',
+    'apps/worker/dist/stage-thread.js',
+    'apps/worker/dist/loader-thread.js',
+    DESCRIBE,
+  ],
   strategies: [
     'threads/compute-thread',
     'members/group-thread',

@@ -1,9 +1,11 @@
 /** Runs that one worker holds, as real processes: there is no server, gradients and parameters take no socket, and the weights are those of the reference. */
-import { readdirSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import type { RunSpecInput } from '@paceline/spec';
 import { pace, Stack, type Pace } from '@paceline/testkit';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { expectComplete, idle, logged, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
+import { expectComplete, idle, logged, lossOf, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
 const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
 const ROUNDS = 16;
@@ -14,6 +16,7 @@ const mirrored = (threads: number, more: Partial<RunSpecInput> = {}): RunSpecInp
 });
 const oneDevice: RunSpecInput = { ...ofRounds(ROUNDS), replicas: 1, strategy: { kind: 'one-device' } };
 const withDropout = mirrored(2, { model: 'mlp-dropout' });
+const inStages: RunSpecInput = { ...withDropout, strategy: { kind: 'model-parallel', stages: 2 } };
 
 let stack: Stack;
 let slow: Pace | undefined;
@@ -48,6 +51,17 @@ test('mirrored, 2 threads, and in `npm run soak` 3; dropout and batch normalisat
   }
 });
 
+test('model-parallel: the replicas of a worker go through two stages, and end in the weights of the reference', async () => {
+  const [{ id }, { id: whole }] = [await stack.client.createRun(inStages), await stack.client.createRun(withDropout)];
+  const run = await expectComplete(stack, id, inStages);
+  await expectNoTraffic(id);
+  // What the last stage measures, in training and in the evaluation, is what one engine measures.
+  const { result } = await expectComplete(stack, whole, withDropout);
+  const { loss, accuracy, values } = result!;
+  expect(run.result).toMatchObject({ loss, accuracy, values });
+  expect((await lossOf(stack, id)).map(({ value }) => value)).toEqual((await lossOf(stack, whole)).map(({ value }) => value));
+});
+
 test('one-device: one worker, one replica, one compute thread', async () => {
   const { id } = await stack.client.createRun(oneDevice);
   await expectComplete(stack, id, oneDevice);
@@ -74,3 +88,24 @@ test.runIf(IS_SOAK)('a pause and a cancel end all compute threads, and what is p
   await stack.until('the threads to end', 20_000, () => Promise.resolve(threadsOf() <= before || threadsOf()));
   expect((await runOf(stack, endless.id)).result).toBeNull();
 });
+
+test.runIf(IS_SOAK)(
+  'two workers in two stages each, and a stage ends: its seat is taken again, and the weights are those of the reference',
+  async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'paceline-death-'));
+    const file = path.join(folder, 'died');
+    const planted = { NODE_OPTIONS: `--import=${new URL('thread-dies.mjs', import.meta.url).href}`, PLANTED_DEATH: file };
+    try {
+      const worker = await stack.addWorker(planted);
+      await stack.until('an idle worker', 20_000, () => idle(stack));
+      const input: RunSpecInput = { ...inStages, strategy: { kind: 'model-parallel', workers: 2 }, checkpoint: { everyRounds: 3 } };
+      const { id } = await stack.client.createRun(input);
+      await untilStatus(stack, id, ['SUCCEEDED'], 90_000);
+      expect((await runOf(stack, id)).result!.weightsSha256).toBe(await reference(inStages));
+      expect(existsSync(file), 'it has died').toBe(true);
+      expect(readFileSync(worker.logFile, 'utf8')).toContain('stage 1 of 2 ended with code 7');
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  },
+);

@@ -244,7 +244,8 @@ export class BatchLoader {
   }
 }
 
-const evaluationExamples = ({ format, evalExamples, heldOutExamples = 0 }: RunData): number =>
+/** Examples that an evaluation takes at once. */
+export const evaluationExamples = ({ format, evalExamples, heldOutExamples = 0 }: RunData): number =>
   Math.max(1, Math.min(EVALUATION_EXAMPLES, Math.max(evalExamples, heldOutExamples), Math.floor(EVALUATION_BYTES / exampleBytes(format))));
 
 function started(thread: Worker): Promise<void> {

@@ -9,6 +9,9 @@
  *
  * With several compute threads all of them have the same memory and cells. The main thread allocates: it lends vectors with each step, gets those of nodes
  * with the nodes and the rest with `stepped`, and has sums of several threads added up by all of them, each in its chunks (thread-nodes.ts).
+ *
+ * With the strategy model-parallel each thread has a stage of the model (stage-thread.ts). All of them get the same steps and evaluations, with the same vectors, and
+ * tell the same contributions and nodes, each what its stage has of them (stage-nodes.ts).
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { ResidualLoss } from '@paceline/codecs';
@@ -18,6 +21,7 @@ import type { Node } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { AttachedMemory, EncodedPart, Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
+import type { FlowMemory } from './stage-flow.js';
 import type { GroupBytes } from './table-rows.js';
 
 export const CELL_PROGRESS = 0;
@@ -46,7 +50,7 @@ export interface ComputeInit {
   readonly parameters: SharedArrayBuffer;
   readonly cells: SharedArrayBuffer;
   readonly leakLimits: LeakLimits;
-  /** Which of the compute threads of the seat it is. */
+  /** Which of the compute threads of the seat it is; with the strategy model-parallel, which stage it has. */
   readonly thread: number;
   readonly threads: number;
   /** Where the vectors lie that it is lent; undefined for the only thread, which has memory of its own. */
@@ -58,7 +62,20 @@ export interface PlacedNode extends Node {
   readonly vector: Vector;
 }
 
+/** What a stage says of itself. */
+export interface StageSizes {
+  /** Names of its layers. */
+  readonly layers: readonly string[];
+  /** Elements of the tensor that it passes on, of one example; undefined for the last stage. */
+  readonly width: number | undefined;
+  /** Examples of the largest micro-batch, and of the largest part of an evaluation. */
+  readonly rows: number;
+  readonly evaluationRows: number;
+}
+
 export type ToCompute =
+  /** To each stage, before anything else: where the boundaries between stages lie, and how many elements of an example go over each. */
+  | { readonly kind: 'flow'; readonly memory: FlowMemory; readonly widths: readonly number[] }
   /** `free` is gradient memory that is given back; `codec` is what the coordinator has picked for the round, with `codec: auto`. */
   | {
       readonly kind: 'step';
@@ -102,6 +119,7 @@ export type FromCompute =
       readonly devices: readonly EngineDevice[];
       /** Undefined where vectors are lent. */
       readonly gradients: AttachedMemory | undefined;
+      readonly stage?: StageSizes | undefined;
     }
   | ContributionMessage
   /** With what its replica contributes, where it is a leaf. */

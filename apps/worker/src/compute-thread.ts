@@ -274,7 +274,8 @@ function handle(message: ToCompute): void {
     case 'take-residual':
       return encoder?.takeResidual(message.round, message.replica, message.values);
     case 'rows':
-      return; // it has no tables
+    case 'flow':
+      return; // it has no tables, and no stage
     case 'trace':
       if (message.isOn) return spans.start();
       return send({ kind: 'traced', recording: spans.stop() });

@@ -6,6 +6,7 @@ import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/control-plane';
 import { createLayout, replicaRows } from '@paceline/learning';
+import { stagesOf, type RunSpec } from '@paceline/spec';
 import {
   CELL_COMMITTED,
   CELL_PROGRESS,
@@ -13,11 +14,14 @@ import {
   type ComputeInit,
   type EngineChoice,
   type FromCompute,
+  type PlacedNode,
   type ToCompute,
 } from './compute-protocol.js';
 import { GradientMemory, GradientReader, gradientVectorsOf, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
-import { ComputeStartError, ThreadHandle } from './thread-handle.js';
+import { flowMemory } from './stage-flow.js';
+import { StageNodes } from './stage-nodes.js';
+import { ComputeStartError, ThreadHandle, threadName } from './thread-handle.js';
 import { ThreadNodes } from './thread-nodes.js';
 
 export interface ComputeOptions {
@@ -35,6 +39,7 @@ export class Compute implements SeatCompute {
   private readonly cells: Int32Array;
   private gradients: GradientReader | undefined;
   private readonly nodes: ThreadNodes | undefined;
+  private readonly stages: StageNodes | undefined;
   private events: SeatComputeEvents | undefined;
   private hasLeaked = false;
   private stopped = false;
@@ -44,7 +49,7 @@ export class Compute implements SeatCompute {
   private constructor(
     private readonly threads: readonly ThreadHandle[],
     cells: SharedArrayBuffer,
-    replicas: number,
+    private readonly spec: RunSpec,
     /** Of several threads. */
     private memory: GradientMemory | undefined,
   ) {
@@ -54,15 +59,25 @@ export class Compute implements SeatCompute {
     this.devices = first!.devices;
     const { memories, parts } = memory ?? first!.gradients!;
     this.gradients = new GradientReader(memories, parts);
-    this.nodes =
-      memory &&
-      new ThreadNodes({
-        threads: threads.length,
-        replicas,
-        memory,
-        post: (thread, message) => threads[thread]!.post(message),
-        node: (round, { lo, hi, vector }) => this.node({ kind: 'node', round, lo, hi, vector, contribution: undefined }),
-      });
+    if (!memory) return;
+    const { replicas } = spec;
+    const post = (thread: number, message: ToCompute): void => threads[thread]!.post(message);
+    const node = (round: number, { lo, hi, vector }: PlacedNode): void =>
+      this.node({ kind: 'node', round, lo, hi, vector, contribution: undefined });
+    if (stagesOf(spec.strategy) === undefined) {
+      this.nodes = new ThreadNodes({ threads: threads.length, replicas, memory, post, node });
+      return;
+    }
+    this.stages = new StageNodes({
+      stages: threads.length,
+      replicas,
+      memory,
+      post,
+      node,
+      contribution: (message) => this.tell(message),
+      evaluated: (message) => this.tell(message),
+      failed: (message, round) => this.events!.failed('STAGES_DIFFER', message, round, -1),
+    });
   }
 
   /** Starts the threads: each loads its engine and the dataset. @throws ComputeStartError */
@@ -74,7 +89,10 @@ export class Compute implements SeatCompute {
   ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const { spec, data, model } = job;
-    const memory = threads > 1 ? new GradientMemory(createLayout(model), gradientVectorsOf(spec, threads)) : undefined;
+    const stages = stagesOf(spec.strategy);
+    // Stages have the same vectors, and not each its own.
+    const vectors = gradientVectorsOf(spec, stages === undefined ? threads : 1);
+    const memory = threads > 1 ? new GradientMemory(createLayout(model), vectors) : undefined;
     const init = (thread: number): ComputeInit => ({
       spec,
       data,
@@ -93,9 +111,20 @@ export class Compute implements SeatCompute {
     const handles = started.flatMap((thread) => (thread.status === 'fulfilled' ? [thread.value] : []));
     const refused = started.find((thread) => thread.status === 'rejected');
     const prints = new Set(handles.map(({ fingerprint }) => fingerprint));
-    if (!refused && prints.size === 1) return new Compute(handles, cells, spec.replicas, memory);
-    await Promise.all(handles.map((thread) => thread.stop()));
-    throw refused ? refused.reason : new ComputeStartError(`the compute threads have different engines: ${[...prints].join(' and ')}`);
+    try {
+      if (refused) throw refused.reason;
+      if (prints.size > 1) throw new ComputeStartError(`the compute threads have different engines: ${[...prints].join(' and ')}`);
+      if (stages !== undefined) joinStages(handles);
+      return new Compute(handles, cells, spec, memory);
+    } catch (error) {
+      await Promise.all(handles.map((thread) => thread.stop()));
+      throw error;
+    }
+  }
+
+  /** Names of the layers of each stage, with the strategy model-parallel. */
+  get stageLayers(): readonly (readonly string[])[] | undefined {
+    return this.stages && this.threads.map(({ stage }) => stage!.layers);
   }
 
   listen(events: SeatComputeEvents): void {
@@ -113,10 +142,11 @@ export class Compute implements SeatCompute {
   }
 
   step(round: number, replicas: readonly number[], codec?: string): void {
-    if (!this.nodes) return this.post({ kind: 'step', round, replicas, codec, free: this.freed.splice(0) });
+    const steps = this.nodes ?? this.stages;
+    if (!steps) return this.post({ kind: 'step', round, replicas, codec, free: this.freed.splice(0) });
     if (this.stopped) return;
     try {
-      this.nodes.step(round, replicas);
+      steps.step(round, replicas);
     } catch (error) {
       const { name, message, code } = error as Error & { readonly code?: unknown };
       // The session may not end while its member is at work.
@@ -130,6 +160,7 @@ export class Compute implements SeatCompute {
 
   /** Several threads share the blocks. */
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
+    if (this.stages) return this.stages.evaluate(generation, blocks);
     for (const [i, thread] of this.threads.entries()) {
       const { from, to } = replicaRows(blocks.length, this.threads.length, i);
       if (from < to) thread.post({ kind: 'evaluate', generation, blocks: blocks.slice(from, to) });
@@ -156,7 +187,7 @@ export class Compute implements SeatCompute {
   /** What they have recorded, once each is between two steps; nothing of one for which that takes longer than the deadline. */
   async stopTrace(deadlineMs: number): Promise<{ readonly name: string; readonly recording: Recording }[]> {
     const recordings = await Promise.all(this.threads.map((thread) => thread.stopTrace(deadlineMs)));
-    const name = (i: number): string => (this.threads.length === 1 ? 'compute' : `compute ${i}`);
+    const name = (i: number): string => (this.threads.length === 1 ? 'compute' : `${this.stages ? 'stage' : 'compute'} ${i}`);
     return recordings.flatMap((recording, i) => (recording ? [{ name: name(i), recording }] : []));
   }
 
@@ -176,7 +207,7 @@ export class Compute implements SeatCompute {
 
   /** With the next step, which follows at once as a rule: a message costs more than what it says. */
   private free(vector: Vector): void {
-    if (this.nodes) return this.memory?.free(vector);
+    if (this.nodes ?? this.stages) return this.memory?.free(vector);
     if (this.freed.push(vector) > 1) return;
     setImmediate(() => {
       if (this.freed.length > 0) this.post({ kind: 'free', vectors: this.freed.splice(0) });
@@ -189,12 +220,16 @@ export class Compute implements SeatCompute {
   }
 
   private pass(message: FromCompute, thread: number): void {
+    if (!this.stages?.takes(message, thread)) this.tell(message, thread);
+  }
+
+  private tell(message: FromCompute, thread = 0): void {
     const events = this.events!;
     switch (message.kind) {
       case 'contribution':
         return events.contribution(message.round, message.replica, message.examples, message.sums, message.lost);
       case 'node':
-        if (message.contribution) this.pass(message.contribution, thread);
+        if (message.contribution) this.tell(message.contribution);
         return this.nodes ? this.nodes.came(message.round, message) : this.node(message);
       case 'stepped':
         for (const vector of message.vectors) this.memory?.free(vector);
@@ -215,7 +250,8 @@ export class Compute implements SeatCompute {
         return events.nonFinite(message.round, message.replica);
       case 'failed': {
         const { code, round, replica } = message;
-        const where = this.threads.length === 1 ? '' : `compute thread ${thread} of ${this.threads.length}: `;
+        const { spec, threads } = this;
+        const where = threads.length === 1 ? '' : `${threadName({ spec, thread, threads: threads.length })}: `;
         return events.failed(code, where + message.message, round, replica);
       }
       case 'traced':
@@ -234,5 +270,23 @@ export class Compute implements SeatCompute {
       return rows ? { codec: Codec.rows, bytes: rows.bytes } : gradients.chunk(vector, encoded, chunk);
     };
     this.events!.node({ round, lo, hi, chunk: chunkOf, release: () => this.free(vector) });
+  }
+}
+
+/** Tells each stage where the boundaries between them lie. @throws ComputeStartError where there is no memory for these */
+function joinStages(handles: readonly ThreadHandle[]): void {
+  const sizes = handles.map(({ stage }) => stage!);
+  const { rows, evaluationRows } = sizes[0]!;
+  const widths = sizes.flatMap(({ width }) => width ?? []);
+  try {
+    const memory = flowMemory({ widths, rows, evaluationRows });
+    for (const handle of handles) handle.post({ kind: 'flow', memory, widths });
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    const most = Math.max(...widths) * rows;
+    throw new ComputeStartError(
+      `there is no memory for what the stages give each other, up to ${most} elements for each of ${handles.length} micro-batches: take more replicas, or cut the model elsewhere`,
+      'STAGES_TOO_LARGE',
+    );
   }
 }

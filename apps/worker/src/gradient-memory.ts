@@ -36,6 +36,25 @@ export interface PartRange {
   readonly chunks: number;
 }
 
+/** Elements of a flat vector. */
+export interface ElementRange {
+  readonly offset: number;
+  readonly length: number;
+}
+
+/** Where some variables lie in a flat vector, neighbours as one range. @param paths of the variables */
+export function rangesOf({ variables }: Pick<Layout, 'variables'>, paths: readonly string[]): ElementRange[] {
+  const wanted = new Set(paths);
+  const ranges: { offset: number; length: number }[] = [];
+  for (const { path, offset, length } of variables) {
+    if (!wanted.has(path)) continue;
+    const last = ranges.at(-1);
+    if (last && last.offset + last.length === offset) last.length += length;
+    else ranges.push({ offset, length });
+  }
+  return ranges;
+}
+
 /** Where a vector begins in the arena of each part. */
 export type Vector = readonly number[];
 
@@ -119,12 +138,30 @@ class GradientVectors {
     this.arenas[i]!.kernels.add(into[i]! + bytes, from[i]! + bytes, length);
   }
 
+  /** into += from, in some ranges. */
+  addRanges(into: Vector, from: Vector, ranges: readonly ElementRange[]): void {
+    this.eachPart(ranges, (i, bytes, length) => this.arenas[i]!.kernels.add(into[i]! + bytes, from[i]! + bytes, length));
+  }
+
+  clearRanges(vector: Vector, ranges: readonly ElementRange[], value = 0): void {
+    this.eachPart(ranges, (i, bytes, length) => this.arenas[i]!.kernels.fill(vector[i]! + bytes, length, value));
+  }
+
   clear(vector: Vector): void {
     for (const [i, { length }] of this.parts.entries()) this.arenas[i]!.kernels.fill(vector[i]!, length, 0);
   }
 
   allFinite(vector: Vector): boolean {
     return this.parts.every(({ length }, i) => this.arenas[i]!.kernels.allFinite(vector[i]!, length));
+  }
+
+  /** @param act gets the number of a part, and which elements of it lie in the ranges: from which byte on, and how many */
+  private eachPart(ranges: readonly ElementRange[], act: (part: number, bytes: number, length: number) => void): void {
+    for (const [i, part] of this.parts.entries())
+      for (const { offset, length } of ranges) {
+        const [from, to] = [Math.max(offset, part.offset), Math.min(offset + length, part.offset + part.length)];
+        if (from < to) act(i, (from - part.offset) * FLOAT_BYTES, to - from);
+      }
   }
 }
 

@@ -35,7 +35,7 @@ const KEPT_TOLD = 5;
 /** The system takes half a millisecond to tell it, as long as a small step: of short rounds not each has a reading of its own. */
 const RSS_EVERY_MS = 50;
 
-export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
+export class LeakWatch {
   private suspected: { readonly growth: Growth; readonly heapGrowthBytes: number } | undefined;
   private tracesLeft = 0;
   private kept: readonly Kept[] = [];
@@ -44,17 +44,14 @@ export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
   private rss: { readonly bytes: number; readonly atMs: number } | undefined;
 
   constructor(
-    private readonly engine: Engine,
+    private readonly memory: Pick<Engine, 'memory'>,
     private readonly options: LeakGuardOptions,
   ) {}
 
-  get metricNames(): readonly string[] {
-    return this.engine.metricNames;
-  }
-
-  step(request: StepRequest): Sums {
-    if (this.tracesLeft === 0) return this.engine.step(request);
-    const { result, kept } = this.engine.trace(request);
+  /** Does a part of a round. @param traced the same, which also says what it leaves behind */
+  watch<T>(act: () => T, traced: () => { readonly result: T; readonly kept: readonly Kept[] }): T {
+    if (this.tracesLeft === 0) return act();
+    const { result, kept } = traced();
     this.tracesLeft = kept.length > 0 ? 0 : this.tracesLeft - 1;
     this.kept = kept.slice(0, KEPT_TOLD);
     return result;
@@ -63,10 +60,10 @@ export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
   /** After the steps of a round, or of a work item. */
   afterRound(): void {
     if (this.isTold) return;
-    const { engine, options } = this;
+    const { memory, options } = this;
     this.heapAtStart ??= options.heapBytes();
     if (!this.suspected) {
-      const growth = options.detector.observe({ ...engine.memory(), rssBytes: this.recentRss() });
+      const growth = options.detector.observe({ ...memory.memory(), rssBytes: this.recentRss() });
       if (growth) this.suspect(growth);
     } else if (this.tracesLeft === 0) {
       this.isTold = true;
@@ -87,6 +84,27 @@ export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
     if (growth.measure === 'rssBytes' && rssBytes() - growth.from < limits.rssBytes) return detector.forget(growth.measure);
     this.suspected = { growth, heapGrowthBytes: heapBytes() - this.heapAtStart! };
     this.tracesLeft = TRACED_STEPS;
+  }
+}
+
+/** An engine whose steps are watched. */
+export class LeakGuard extends LeakWatch implements Pick<Engine, 'step' | 'metricNames'> {
+  constructor(
+    private readonly engine: Engine,
+    options: LeakGuardOptions,
+  ) {
+    super(engine, options);
+  }
+
+  get metricNames(): readonly string[] {
+    return this.engine.metricNames;
+  }
+
+  step(request: StepRequest): Sums {
+    return this.watch(
+      () => this.engine.step(request),
+      () => this.engine.trace(request),
+    );
   }
 }
 

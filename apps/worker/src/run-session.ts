@@ -6,7 +6,7 @@ import { sharedBuffer } from '@paceline/kernels';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
 import type { Logger } from '@paceline/runtime';
-import { shardHosts, threadsOf } from '@paceline/spec';
+import { shardHosts, stagesOf, threadsOf } from '@paceline/spec';
 import { Compute, type ComputeOptions } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
 import type { Leak } from './leak-guard.js';
@@ -52,8 +52,10 @@ export async function startSession(
   const layout = createLayout(job.model);
   const parameters = sharedBuffer(parameterBytes(job.spec, seatLayout(job, layout)));
   const cores = availableParallelism();
-  const threads = threadsOf(job.spec, cores);
+  const threads = stagesOf(job.spec.strategy) ?? threadsOf(job.spec, cores);
   const compute = await Compute.start(job, engine, parameters, { ...options, threads });
+  const { stageLayers } = compute;
+  if (stageLayers) log.info({ run: job.runId, stages: stageLayers }, 'the model is cut into stages');
   const session = new SeatSession({
     job,
     workerId,
@@ -64,7 +66,7 @@ export async function startSession(
     log,
     clock: processClock,
     cores,
-    speed: job.spec.engine === 'mixed' ? (engine.examplesPerSecond ?? 0) * threads || undefined : undefined,
+    speed: job.spec.engine === 'mixed' ? (engine.examplesPerSecond ?? 0) * threadsOf(job.spec, cores) || undefined : undefined,
     connect: (server) =>
       options.connect?.(server, CONNECT_DEADLINE_MS, peer, link) ??
       connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, link, tls, maxQueuedBytes: MAX_QUEUED_BYTES }),

@@ -1,5 +1,5 @@
 /**
- * The shards that a worker holds in runs without parameter servers (strategies multi-worker-mirrored, mirrored and one-device): the server side of
+ * The shards that a worker holds in runs without parameter servers (strategies multi-worker-mirrored, model-parallel, mirrored and one-device): the server side of
  * libs/hosting in this process, on its main thread, as in apps/ps. It has two places: one for a shard of its own, and one for the standby of another worker's shard.
  *
  *     queue of worker placements ──> own shard ── goes with it ──> standby of the next shard

@@ -2,8 +2,8 @@
 import { Worker } from 'node:worker_threads';
 import type { EngineDevice } from '@paceline/engine';
 import type { Recording } from '@paceline/exchange';
-import type { BackendName } from '@paceline/spec';
-import { CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+import { stagesOf, type BackendName } from '@paceline/spec';
+import { CELL_STOPPING, type ComputeInit, type FromCompute, type StageSizes, type ToCompute } from './compute-protocol.js';
 import { endingOf } from './end-thread.js';
 import type { AttachedMemory } from './gradient-memory.js';
 
@@ -14,6 +14,7 @@ const STOP_DEADLINE_MS = 60_000;
 const ENDS_BY_ITSELF: readonly BackendName[] = ['webgpu'];
 
 const ENTRY = new URL('./compute-thread.js', import.meta.url);
+const STAGE_ENTRY = new URL('./stage-thread.js', import.meta.url);
 /** The package of the engine tensorflow shares tf.js with the thread, which a bundle keeps for itself. */
 const UNBUNDLED_ENTRY = new URL('../dist/compute-thread.js', import.meta.url);
 
@@ -34,11 +35,24 @@ export interface ThreadEvents {
   failed(code: string, message: string): void;
 }
 
+function entryOf({ engine, spec }: Pick<ComputeInit, 'engine' | 'spec'>): URL {
+  if (stagesOf(spec.strategy) !== undefined) return STAGE_ENTRY;
+  return engine.backend === 'tensorflow' ? UNBUNDLED_ENTRY : ENTRY;
+}
+
+/** In errors. */
+export function threadName({ spec, thread, threads }: Pick<ComputeInit, 'spec' | 'thread' | 'threads'>): string {
+  if (threads === 1) return 'the compute thread';
+  return stagesOf(spec.strategy) === undefined ? `compute thread ${thread} of ${threads}` : `stage ${thread} of ${threads}`;
+}
+
 export class ThreadHandle {
   fingerprint = '';
   devices: readonly EngineDevice[] = [];
   /** Its own; undefined where vectors are lent to it. */
   gradients: AttachedMemory | undefined;
+  /** With the strategy model-parallel: the stage that it has. */
+  stage: StageSizes | undefined;
   private onTraced: ((recording: Recording) => void) | undefined;
   private stopped = false;
   private readonly end: () => Promise<void>;
@@ -59,9 +73,8 @@ export class ThreadHandle {
 
   /** Loads the engine and the dataset. @throws ComputeStartError */
   static async start(init: ComputeInit): Promise<ThreadHandle> {
-    const thread = new Worker(init.engine.backend === 'tensorflow' ? UNBUNDLED_ENTRY : ENTRY, { workerData: init });
-    const name = init.threads === 1 ? 'the compute thread' : `compute thread ${init.thread} of ${init.threads}`;
-    const handle = new ThreadHandle(thread, name, init);
+    const thread = new Worker(entryOf(init), { workerData: init });
+    const handle = new ThreadHandle(thread, threadName(init), init);
     await handle.ready();
     return handle;
   }
@@ -125,6 +138,7 @@ export class ThreadHandle {
         this.gradients = message.gradients;
         this.fingerprint = message.fingerprint;
         this.devices = message.devices;
+        this.stage = message.stage;
         settle(resolve);
       };
       thread.on('error', onError).on('exit', onExit).on('message', onMessage);

@@ -3,7 +3,7 @@ export { agreesWithWasm, runTrial } from './availability/trial-steps.js';
 export { findAdapterInProcess } from './backends/webgpu/adapter-in-process.js';
 export { startBackend } from './backends/start-backend.js';
 export { createEngine } from './create-engine.js';
-export { describeModel, modelVariables } from './describe/describe.js';
+export { describeModel, modelVariables, uncutReason } from './describe/describe.js';
 export { summarizeModel, type ModelSummary } from './describe/summary.js';
 export type { Batch, Engine, EngineDevice, EngineOptions, StepRequest, Sums } from './engine.js';
 export { failedLayer } from './errors/failed-layer.js';

@@ -26,7 +26,7 @@ export {
   type RowEncoder,
 } from './rows.js';
 export type { ShardSource } from '@paceline/data';
-export { variablesInKerasOrder } from './keras-weights.js';
+export { uncutReason, variablesInKerasOrder } from './keras-weights.js';
 export {
   readRecording,
   RecordingError,

@@ -35,7 +35,7 @@ export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from 
 export { learningRateSchema } from './learning-rate.js';
 export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
 export { isHeldAlone, shardCount, shardHosts } from './shard-holders.js';
-export { backupReplicasOf, isThreaded, MODES, startWorkersOf, threadsOf, type StrategySpec } from './strategy.js';
+export { backupReplicasOf, isThreaded, MODES, stageCutsOf, stagesOf, startWorkersOf, threadsOf, type StrategySpec } from './strategy.js';
 export {
   onlyStrategy,
   pickStrategy,

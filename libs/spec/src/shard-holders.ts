@@ -9,7 +9,7 @@ export interface ShardedStrategy {
 
 /** Workers that hold the run, each with a shard; undefined where servers do. */
 export function shardHolders({ kind, workers }: ShardedStrategy): number | undefined {
-  if (kind === 'multi-worker-mirrored' || kind === 'local-update') return workers;
+  if (kind === 'multi-worker-mirrored' || kind === 'model-parallel' || kind === 'local-update') return workers;
   return isHeldAlone({ kind }) ? 1 : undefined;
 }
 

@@ -4,7 +4,7 @@ import type { CodecSpec } from './codec-spec.js';
 import type { LearningRateSpec } from './learning-rate.js';
 import { optimizerSlots } from './optimizer-slots.js';
 import { isLayerwise, type OptimizerSpec } from './optimizer-spec.js';
-import type { localUpdateSchema, multiWorkerMirroredSchema, parameterServerSchema, StrategySpec } from './strategy.js';
+import type { localUpdateSchema, modelParallelSchema, multiWorkerMirroredSchema, parameterServerSchema, StrategySpec } from './strategy.js';
 
 interface Conflicting {
   readonly strategy: StrategySpec;
@@ -53,6 +53,13 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
       return [...aloneConflicts(strategy, spec), ...threadConflicts(strategy, spec)];
     case 'one-device':
       return [...aloneConflicts(strategy, spec), ...deviceConflicts(spec)];
+    case 'model-parallel':
+      return [
+        ...shardedConflicts(strategy, spec),
+        ...fewestWorkersConflicts(strategy),
+        ...stageConflicts(strategy),
+        ...threadConflicts(strategy, spec),
+      ];
     case 'local-update':
       return [
         ...serverConflicts(strategy, spec),
@@ -78,7 +85,11 @@ function shardedConflicts(
 }
 
 /** The fewest workers that a run goes on with by itself. */
-function fewestWorkersConflicts({ workers, minWorkers, standby }: z.output<typeof multiWorkerMirroredSchema>): Conflict[] {
+function fewestWorkersConflicts({
+  workers,
+  minWorkers,
+  standby,
+}: Pick<z.output<typeof multiWorkerMirroredSchema>, 'workers' | 'minWorkers' | 'standby'>): Conflict[] {
   const conflicts: Conflict[] = [];
   if (minWorkers !== undefined && minWorkers > workers)
     conflicts.push(['strategy.minWorkers', `must not exceed workers (${workers}), with which the run begins`]);
@@ -107,8 +118,28 @@ function memberConflicts(strategy: z.output<typeof localUpdateSchema>, spec: Con
   return conflicts;
 }
 
-function threadConflicts({ kind, threads: wanted = 1 }: Extract<StrategySpec, { threads?: unknown }>, spec: Conflicting): Conflict[] {
-  const { replicas, engine, codec } = spec;
+/** Where a model is cut, as far as that is known without the model. */
+function stageConflicts({ stages, cutAfter, accumulate }: z.output<typeof modelParallelSchema>): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (cutAfter && stages !== undefined && cutAfter.length !== stages - 1)
+    conflicts.push([
+      'strategy.cutAfter',
+      `names ${cutAfter.length} ${cutAfter.length === 1 ? 'layer' : 'layers'}, and ${stages} stages end after ${stages - 1} and the last one: give ${stages - 1}, or set stages to ${cutAfter.length + 1}`,
+    ]);
+  if (accumulate > 1)
+    conflicts.push([
+      'strategy.accumulate',
+      'must be 1 with model-parallel: each replica is a micro-batch of the pipeline already; take more replicas',
+    ]);
+  return conflicts;
+}
+
+function threadConflicts(
+  strategy: Extract<StrategySpec, { threads?: unknown } | { kind: 'model-parallel' }>,
+  { replicas, engine, codec }: Conflicting,
+): Conflict[] {
+  const { kind } = strategy;
+  const wanted = ('threads' in strategy ? strategy.threads : undefined) ?? 1;
   const conflicts: Conflict[] = [];
   if (wanted > replicas)
     conflicts.push(['strategy.threads', `must not exceed replicas (${replicas}): a thread without a replica would have nothing to do`]);

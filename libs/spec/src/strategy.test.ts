@@ -4,7 +4,7 @@ import { appliedByServers, localSteps, movingRate, roundExamples, roundsOf } fro
 import { roundGrid } from './round-grid.js';
 import { parseRunSpec, roundPlan } from './run-spec.js';
 import { shardCount, shardHosts, shardHostsIn } from './shard-holders.js';
-import { isThreaded, startWorkersOf, threadsOf } from './strategy.js';
+import { isThreaded, stagesOf, startWorkersOf, threadsOf } from './strategy.js';
 
 const issuesOf = (strategy: object, more: object = {}): string[] => {
   const result = parseRunSpec({ strategy, ...more });
@@ -207,6 +207,8 @@ test('what all kinds are asked for', () => {
   expect(ask({ kind: 'local-update', workers: 3 })).toEqual([3, 'workers', 3]);
   expect(ask({ kind: 'hybrid', servers: 2, startWorkers: 4 })).toEqual([2, 'servers', 4]);
   expect(ask({ kind: 'mirrored' })).toEqual([1, 'workers', 1]);
+  expect(ask({ kind: 'model-parallel' })).toEqual([1, 'workers', 1]);
+  expect(ask({ kind: 'model-parallel', workers: 3 })).toEqual([3, 'workers', 3]);
 });
 
 test('compute threads: those that are asked for, else one per core, and none without a replica', () => {
@@ -226,6 +228,38 @@ test('compute threads: those that are asked for, else one per core, and none wit
   expect(threads({ kind: 'multi-worker-mirrored', threads: 3 }, 8, 2)).toBe(3);
   for (const kind of ['parameter-server', 'multi-worker-mirrored', 'local-update', 'auto']) expect(threads({ kind }, 8, 6)).toBe(1);
   expect(threads({ kind: 'one-device' }, 1, 6)).toBe(1);
+});
+
+test('stages: what does not go with them is refused with the reason', () => {
+  const staged = (fields: object, more?: object) => issuesOf({ kind: 'model-parallel', ...fields }, more);
+  for (const more of [{}, { stages: 3, workers: 4 }, { workers: 2, standby: 1, minWorkers: 2 }, { stages: 3, cutAfter: ['a', 'b'] }])
+    expect(staged(more)).toEqual([]);
+  expect(staged({}, { replicas: 1 })).toEqual([]);
+  expect(staged({ stages: 1 })).toEqual([expect.stringMatching(/^strategy\.stages: must be at least 2/)]);
+  expect(staged({ cutAfter: ['a', 'b'] })).toEqual([]);
+  expect(staged({ stages: 2, cutAfter: ['a', 'b'] })).toEqual([
+    expect.stringMatching(/^strategy\.cutAfter: names 2 layers, and 2 stages end after 1 and the last one: give 1, or set stages to 3/),
+  ]);
+  expect(staged({ cutAfter: [] })[0]).toMatch(/^strategy\.cutAfter: /);
+  expect(staged({ accumulate: 2 })).toEqual([expect.stringMatching(/^strategy\.accumulate: must be 1 .*take more replicas/)]);
+  expect(staged({ workers: 5 })).toEqual([expect.stringMatching(/^strategy\.workers: must not exceed replicas \(4\)/)]);
+  expect(staged({ standby: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: needs two workers/)]);
+  expect(staged({ workers: 2, minWorkers: 3 })).toEqual([expect.stringMatching(/^strategy\.minWorkers: must not exceed workers \(2\)/)]);
+  expect(staged({ mode: 'async' })[0]).toMatch(/^strategy\.mode: .*sync/);
+  expect(staged({ threads: 2 })[0]).toMatch(/^strategy\.threads: /);
+  for (const engine of ['tensorflow', 'webgpu']) expect(staged({}, { engine })).toEqual([expect.stringMatching(/^engine: .*wasm/)]);
+  expect(staged({}, { codec: { kind: 'int8' } })).toEqual([expect.stringMatching(/^codec\.kind: int8 .*each replica/)]);
+  expect(staged({ workers: 2 }, { codec: { kind: 'none', parameters: 'bf16' } })).toEqual([]);
+  expect(staged({}, { embeddings: { kind: 'sparse' }, optimizer: { name: 'sgd' } })[0]).toMatch(/^strategy\.kind: .*parameter-server/);
+  for (const [fields, stages] of [
+    [{}, 2],
+    [{ stages: 3 }, 3],
+    [{ cutAfter: ['a', 'b', 'c'] }, 4],
+  ] as const) {
+    const result = parseRunSpec({ strategy: { kind: 'model-parallel', ...fields } });
+    if (!result.ok) throw new Error(JSON.stringify(result.issues));
+    expect([isThreaded(result.spec), threadsOf(result.spec, 8), stagesOf(result.spec.strategy)]).toEqual([true, 1, stages]);
+  }
 });
 
 test('several threads, one worker, one replica: what does not go with them is refused with the reason', () => {

@@ -9,11 +9,17 @@
  *     hybrid                  servers hold the shards; each worker computes in several threads, adds their gradients up, and sends the sum
  *     mirrored                one worker holds the run, and computes in several threads: nothing goes over sockets
  *     one-device              one worker holds the run, and computes its one replica in one thread
+ *     model-parallel          the workers hold the shards; each cuts the model into stages, and its replicas go through them as micro-batches
  */
 import { z } from 'zod';
 import { LIMITS } from './limits.js';
 import { positiveRate } from './optimizer-spec.js';
 import { shardHolders } from './shard-holders.js';
+
+/** A model seldom has as many layers that can be told apart as a machine has cores. */
+const FEWEST_STAGES = 2;
+/** With the names of the models that it is nested in. */
+const LAYER_NAME_CHARACTERS = 300;
 
 export const MODES = ['sync', 'async', 'ssp'] as const;
 
@@ -52,7 +58,7 @@ const workers = z
   .min(1)
   .max(LIMITS.servers)
   .describe(
-    'Workers that hold the run, each with a shard of the parameters; at most `replicas`. `scaleRun` changes it from the next attempt on. Left out: 2 with multi-worker-mirrored; with local-update, parameter servers hold the shards.',
+    'Workers that hold the run, each with a shard of the parameters; at most `replicas`. `scaleRun` changes it from the next attempt on. Left out: 2 with multi-worker-mirrored, 1 with model-parallel; with local-update, parameter servers hold the shards.',
   );
 
 const minWorkers = z
@@ -60,7 +66,7 @@ const minWorkers = z
   .min(1)
   .max(LIMITS.servers)
   .describe(
-    'The run goes on with fewer workers by itself, but not with fewer than this, when fewer than `workers` have been connected for 15 s; at most `workers`. Left out: it waits for all of them.',
+    'With multi-worker-mirrored and model-parallel: the run goes on with fewer workers by itself, but not with fewer than this, when fewer than `workers` have been connected for 15 s; at most `workers`. Left out: it waits for all of them.',
   )
   .optional();
 
@@ -213,10 +219,35 @@ export const oneDeviceSchema = z.strictObject({
   standby,
 });
 
+export const modelParallelSchema = z.strictObject({
+  kind: z.literal('model-parallel'),
+  mode: z.literal('sync').default('sync'),
+  workers: workers.default(1),
+  minWorkers,
+  stages: z
+    .int()
+    .min(FEWEST_STAGES)
+    .max(LIMITS.threads)
+    .describe(
+      'Parts that the model is cut into between layers, each with a compute thread in every worker. The replicas of a worker go through them one after the other, as micro-batches (GPipe, Huang et al. 2019; PipeDream-Flush, Narayanan et al. 2021). Left out: as many as `cutAfter` makes, else 2.',
+    )
+    .optional(),
+  cutAfter: z
+    .array(z.string().min(1).max(LAYER_NAME_CHARACTERS))
+    .min(1)
+    .max(LIMITS.threads - 1)
+    .describe(
+      'Layers that end a stage, without the last one, in the order of the model; a layer of a nested model is called `model/layer`. Left out: the cuts that balance the multiplications of the stages.',
+    )
+    .optional(),
+  accumulate,
+  standby,
+});
+
 /** A kind that is added here is on every surface. */
 export const STRATEGY_KINDS = [
   ...([parameterServerSchema, multiWorkerMirroredSchema, localUpdateSchema, autoSchema] as const),
-  ...([hybridSchema, mirroredSchema, oneDeviceSchema] as const),
+  ...([hybridSchema, mirroredSchema, oneDeviceSchema, modelParallelSchema] as const),
 ] as const;
 
 /** Kinds of the library that runs have no use for, and why. */
@@ -241,13 +272,29 @@ export type StrategySpec = z.output<typeof strategySchema>;
 interface ThreadedStrategy {
   readonly kind?: StrategySpec['kind'] | undefined;
   readonly threads?: number | undefined;
+  readonly stages?: number | undefined;
+  readonly cutAfter?: readonly string[] | undefined;
 }
 
 /** Whether the workers of a run compute in several threads, or may. */
 export const isThreaded = ({ strategy, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number }): boolean =>
-  threadsOf({ strategy, replicas }, LIMITS.threads) > 1;
+  stagesOf(strategy) !== undefined || threadsOf({ strategy, replicas }, LIMITS.threads) > 1;
 
-/** Compute threads of a worker. @param cores that it may use */
+/** Stages that the model of a run is cut into, each with a compute thread in every worker; undefined where it is not cut. */
+export function stagesOf({ kind, stages, cutAfter }: ThreadedStrategy): number | undefined {
+  if (kind !== 'model-parallel') return undefined;
+  return stages ?? (cutAfter ? cutAfter.length + 1 : FEWEST_STAGES);
+}
+
+/** Where it is cut. */
+export function stageCutsOf(
+  strategy: ThreadedStrategy,
+): { readonly stages: number; readonly cutAfter: readonly string[] | undefined } | undefined {
+  const stages = stagesOf(strategy);
+  return stages === undefined ? undefined : { stages, cutAfter: strategy.cutAfter };
+}
+
+/** Compute threads of a worker that have the whole model each. @param cores that it may use */
 export function threadsOf(
   { strategy: { kind, threads: wanted }, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number },
   cores: number,

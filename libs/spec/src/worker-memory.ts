@@ -5,7 +5,8 @@
  * A worker is counted with all replicas of the run, because it gets them all when it is the only one that is left. Gradients that it holds at once:
  *
  *   sync                        one vector for each level of the tree in progress: floor(log2 R) + 1
- *   sync, several threads       each has nodes of its part of the replicas, finished or in progress
+ *   sync, several threads       each has nodes of its part of the replicas, finished or in progress; stages of a model have one such part together, each
+ *                               its variables of it
  *   sync, backup replicas       every replica's gradient until the commit: R
  *   with a codec                every replica's gradient as encoded, one that is not yet, with error feedback two vectors for each replica, with dgc four
  *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
@@ -21,7 +22,7 @@ import type { OptimizerSpec } from './optimizer-spec.js';
 import type { RunSpec } from './run-spec.js';
 import { LIMITS } from './limits.js';
 import { shardCount } from './shard-holders.js';
-import { backupReplicasOf, threadsOf, type OUTER_OPTIMIZERS } from './strategy.js';
+import { backupReplicasOf, stagesOf, threadsOf, type OUTER_OPTIMIZERS } from './strategy.js';
 
 /** The gradients of a large model lie in several arenas, each of which is planned to hold so much. */
 export const GRADIENT_ARENA_BYTES = 1 << 30;
@@ -90,7 +91,11 @@ function sentVectors({ replicas, strategy, codec }: Distribution): number {
   if (strategy.mode !== 'sync') return encoded === undefined ? 3 : Math.max(3, Math.ceil(1 + 3 * encoded));
   const threads = mostThreads({ replicas, strategy });
   const dense =
-    backupReplicasOf(strategy) > 0 ? replicas : threads > 1 ? threadVectors(replicas, threads) : Math.floor(Math.log2(replicas)) + 1;
+    backupReplicasOf(strategy) > 0
+      ? replicas
+      : threads > 1 || stagesOf(strategy) !== undefined
+        ? threadVectors(replicas, threads)
+        : Math.floor(Math.log2(replicas)) + 1;
   if (!codec || encoded === undefined) return dense;
   const most = Math.ceil(1 + replicas * encoded + restVectors(codec) * replicas);
   return picksCodec({ codec }) ? Math.max(dense, most) : most;

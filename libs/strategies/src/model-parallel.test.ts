@@ -265,14 +265,13 @@ describe('is refused', () => {
     expect(() => new ModelParallelStrategy(options as never)).toThrow(message);
   });
 
-  it('a model that has too few layers, a layer that is not there, a function, and a run of the service', async () => {
+  it('a model that has too few layers, a layer that is not there, and a function', async () => {
     const parallel = kept(new ModelParallelStrategy({ stages: 3 }));
     const model = parallel.scope(() => compiled(mlp(), () => 'sgd'));
     const refused = /stages: the model can be cut into at most 2 stages, and not into 3: set stages to 2 or less/;
     await expect(model.fit(rows(), oneHot(), QUIET)).rejects.toThrow(refused);
     expect(() => parallel.stagesOf(model)).toThrow(refused);
     await expect(parallel.run({ module: 'file:///step.mjs', name: 'step' })).rejects.toThrow(/a function is not cut into stages/);
-    expect(() => parallel.toRun()).toThrow(/the service has no such strategy/);
     const named = kept(new ModelParallelStrategy({ cutAfter: ['hiden'] }));
     const other = named.scope(() => compiled(mlp(), () => 'sgd'));
     await expect(other.fit(rows(), oneHot(), QUIET)).rejects.toThrow(/cutAfter: the model has no layer "hiden". It can be cut after \S+$/);

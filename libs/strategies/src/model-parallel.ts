@@ -3,6 +3,7 @@ import { LIMITS } from '@paceline/spec';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { ArgumentError, UnsupportedError } from './errors.js';
 import type { ReplicaFunction } from './replicas/replica-function.js';
+import { asRun, type RunStrategy } from './run-options.js';
 import { Strategy } from './strategy.js';
 import type { ModelParallelOptions } from './strategy-options.js';
 import { countsOf, THREADS_MAX } from './thread-strategies.js';
@@ -25,12 +26,22 @@ const MICRO_BATCHES_PER_STAGE = 2;
  * pipelines may stand side by side (data parallelism over them: arXiv:2104.04473, section 3): each is a replica.
  */
 export class ModelParallelStrategy extends Strategy {
+  private readonly pipeline: Pipeline;
+
   /** @throws ArgumentError for an option that has no meaning */
   constructor(options: ModelParallelOptions = {}) {
     const pipeline = pipelineOf(options);
     const { stages, pipelines } = pipeline;
     const counts = countsOf(options, NAME, KNOWN, { threads: stages * pipelines, replicas: pipelines });
     super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true, pipeline }), options);
+    this.pipeline = pipeline;
+  }
+
+  /** A worker for each pipeline, and a replica for each micro-batch. */
+  override toRun(): RunStrategy {
+    const { stages, pipelines, microBatches } = this.pipeline;
+    const strategy = { kind: 'model-parallel', stages, workers: pipelines } as const;
+    return asRun('ModelParallelStrategy', this.options, { strategy, replicas: pipelines * microBatches });
   }
 
   /**

@@ -8,6 +8,7 @@ import { keepsRest, type GradientCodecKind } from './members/packed-sums.js';
 import type {
   HybridOptions,
   LocalUpdateOptions,
+  ModelParallelOptions,
   MultiWorkerOptions,
   OneDeviceOptions,
   ParameterServerOptions,
@@ -180,6 +181,15 @@ const HYBRID: RunOptions<HybridOptions> = {
   },
 };
 
+/** A worker is a pipeline, and a micro-batch is a replica. */
+const MODEL_PARALLEL: RunOptions<ModelParallelOptions> = {
+  ...ONE_DEVICE,
+  stages: { kind: 'counted', to: 'strategy.stages' },
+  pipelines: { kind: 'counted', to: 'strategy.workers' },
+  microBatches: { kind: 'counted', to: 'replicas' },
+  cutAfter: { kind: 'carried', to: 'strategy.cutAfter' },
+};
+
 /** The tables, by the name of the strategy. */
 export const RUN_OPTIONS = {
   OneDeviceStrategy: ONE_DEVICE,
@@ -189,6 +199,7 @@ export const RUN_OPTIONS = {
   LocalUpdateStrategy: LOCAL_UPDATE,
   ParameterServerStrategy: PARAMETER_SERVER,
   HybridStrategy: HYBRID,
+  ModelParallelStrategy: MODEL_PARALLEL,
 } as const;
 
 /** A row where it does not matter of which option it is. */

@@ -5,6 +5,7 @@ import { GivenResolver } from '@paceline/collectives';
 import { parseRunSpec } from '@paceline/spec';
 import { afterEach, describe, expect, it } from 'vitest';
 import { LocalUpdateStrategy } from './local-update.js';
+import { ModelParallelStrategy } from './model-parallel.js';
 import { MultiWorkerMirroredStrategy } from './multi-worker.js';
 import { HybridStrategy, ParameterServerStrategy } from './parameter-server.js';
 import { RUN_OPTIONS, type RunOption, type RunStrategy } from './run-options.js';
@@ -44,6 +45,7 @@ function strategyOf(name: Name, options: object): Strategy {
       LocalUpdateStrategy: () => new LocalUpdateStrategy(member),
       ParameterServerStrategy: () => new ParameterServerStrategy(served, options),
       HybridStrategy: () => new HybridStrategy(served, options),
+      ModelParallelStrategy: () => new ModelParallelStrategy(options),
     };
     const strategy = makers[name]();
     made.push(strategy);
@@ -70,6 +72,7 @@ const PLAIN: Record<Name, RunStrategy> = {
   LocalUpdateStrategy: { strategy: { kind: 'local-update', localSteps: 8, innerState: 'keep', outerOptimizer: 'sgd' }, replicas: 4 },
   ParameterServerStrategy: { strategy: { kind: 'parameter-server', servers: 2 }, replicas: 1 },
   HybridStrategy: { strategy: { kind: 'hybrid', servers: 2, threads: 2 }, replicas: 2 },
+  ModelParallelStrategy: { strategy: { kind: 'model-parallel', stages: 2, workers: 1 }, replicas: 4 },
 };
 
 /** Options with a value that is no default, what must be given beside it, and what the run has of it. */
@@ -102,6 +105,10 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   outerMomentum: { value: 0.8, beside: { outer: 'nesterov' } },
   movingRate: { value: 0.2, beside: { outer: 'elastic' } },
   replicasPerWorker: { value: 3 },
+  stages: { value: 3 },
+  pipelines: { value: 2 },
+  microBatches: { value: 5 },
+  cutAfter: { value: ['dense_1'] },
 };
 
 const sampleOf = (option: string): { readonly options: object; readonly becomes: unknown } => {
@@ -160,6 +167,7 @@ describe('refused', () => {
       /with fragments, as .* and 4 cannot be divided so: set localSteps to a multiple/,
     ],
     ['LocalUpdateStrategy', { fragments: 3 }, /and 8 cannot be divided so/],
+    ['ModelParallelStrategy', { pipelines: 100 }, /pipelines: strategy\.workers of a run must be at most 64, not 100/],
     ['LocalUpdateStrategy', { fragments: 2, syncSteps: 3 }, /syncSteps: strategy\.syncSteps of a run does not go with fragments/],
   ] as const)('%s with a value that the run spec does not have: %j', (name, options, message) => {
     expect(() => strategyOf(name, options).toRun()).toThrow(message);

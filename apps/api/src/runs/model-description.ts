@@ -4,7 +4,15 @@
  * not by the start of the api.
  */
 import { createHash } from 'node:crypto';
-import { isSparse, matchesPatterns, type ModelDescription, type RowFormat, type RunSpec, type SpecIssue } from '@paceline/spec';
+import {
+  isSparse,
+  matchesPatterns,
+  stageCutsOf,
+  type ModelDescription,
+  type RowFormat,
+  type RunSpec,
+  type SpecIssue,
+} from '@paceline/spec';
 import { Fault } from '../fault.js';
 
 /** For the building alone. */
@@ -29,9 +37,23 @@ export class ModelDescriptions {
   of(spec: RunSpec, format: RowFormat, teamId: string): Promise<Described> {
     const { model, loss, lossOptions, losses, lossWeights, lossFromLogits, metrics, metricOptions, engine } = spec;
     const tables = isSparse(spec) ? [spec.freeze, spec.globalBatch] : null;
+    const cuts = stageCutsOf(spec.strategy) ?? null;
     const key = createHash('sha256')
       .update(
-        JSON.stringify([model, format, loss, losses, lossWeights, lossFromLogits, metrics, engine, lossOptions, metricOptions, tables]),
+        JSON.stringify([
+          model,
+          format,
+          loss,
+          losses,
+          lossWeights,
+          lossFromLogits,
+          metrics,
+          engine,
+          lossOptions,
+          metricOptions,
+          tables,
+          cuts,
+        ]),
       )
       .digest('hex');
     const known = this.remembered.get(key);

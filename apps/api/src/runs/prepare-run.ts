@@ -200,7 +200,7 @@ function pinnedDefaults(spec: RunSpec, { outputs }: ModelDescription, { format }
 /** The run may come to have so few workers by itself, each with a larger shard. */
 function withFewestWorkers(spec: RunSpec): RunSpec {
   const { strategy } = spec;
-  if (strategy.kind !== 'multi-worker-mirrored' || strategy.minWorkers === undefined) return spec;
+  if (!('minWorkers' in strategy) || strategy.minWorkers === undefined) return spec;
   return { ...spec, strategy: { ...strategy, workers: strategy.minWorkers } };
 }
 

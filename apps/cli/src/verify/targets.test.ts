@@ -63,7 +63,7 @@ it('what a strategy cannot follow has a reason', async () => {
   expect(unserved({ ...normalised, replicas: 3 }, 'hybrid', false)).toMatch(/recorded with 3 replicas, .* a multiple of 2/);
   expect(unserved({ ...normalised, replicas: 4 }, 'hybrid', false)).toBeUndefined();
   const lion = await reasons({ optimizer: { class: 'Lion', config: {} } });
-  expect(Object.keys(lion)).toHaveLength(10 + 4);
+  expect(Object.keys(lion)).toHaveLength(11 + 4);
   expect(lion['library mirrored']).toBe('tf.js has no lion');
   expect((await reasons({ optimizer: { class: 'SGD', config: { clipnorm: 1 } } }))['library one-device']).toMatch(/do not clip/);
 });
@@ -83,6 +83,7 @@ it('a run has the strategy of its name: that of local updates takes one step bet
   expect(ofKind('hybrid')).toEqual({ kind: 'hybrid', servers: 2, startWorkers: 2, threads: 2 });
   expect(ofKind('mirrored')).toEqual({ kind: 'mirrored', threads: 2 });
   expect(ofKind('one-device')).toEqual({ kind: 'one-device' });
+  expect(ofKind('model-parallel')).toEqual({ kind: 'model-parallel', workers: 2, stages: 2 });
   const sizes = { workers: 3, servers: 2 };
   for (const name of ['mirrored', 'one-device']) expect(sizesOfRun({ as: 'service', name }, sizes)).toEqual({ workers: 1, servers: 0 });
   expect(sizesOfRun({ as: 'service', name: 'hybrid' }, sizes)).toEqual(sizes);

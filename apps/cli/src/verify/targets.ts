@@ -5,6 +5,7 @@
 import { UserError } from '@paceline/runtime/user-error';
 import {
   HYBRID_REPLICAS,
+  RECORDED_STAGES,
   RECORDED_TOPOLOGIES,
   unserved,
   unservedByLocalSteps,
@@ -39,6 +40,7 @@ export const TARGETS: readonly Target[] = [
     kind: 'multi-worker-mirrored',
     communication,
   })),
+  { as: 'library', name: 'model-parallel', kind: 'model-parallel' },
   { as: 'library', name: 'local-update', kind: 'local-update' },
   { as: 'library', name: 'parameter-server', kind: 'parameter-server' },
   { as: 'library', name: 'hybrid', kind: 'hybrid' },
@@ -49,6 +51,7 @@ export const TARGETS: readonly Target[] = [
   service('hybrid'),
   service('mirrored'),
   service('one-device'),
+  service('model-parallel'),
   service('local-update'),
 ];
 
@@ -82,9 +85,10 @@ export function targetsNamed(names: readonly string[], as: Target['as'] | undefi
 /** Why a strategy cannot follow the recording; undefined when it can. */
 export function reasonAgainst(
   target: Target,
-  { spec, recording }: PlannedTraining,
+  { spec, recording, uncut }: PlannedTraining,
   program: RecordedProgram | undefined,
 ): string | undefined {
+  if (target.name === 'model-parallel' && uncut !== undefined) return uncut;
   const { clipNorm, clipGlobalNorm, clipValue } = spec.gradient;
   const clips = clipNorm !== undefined || clipGlobalNorm !== undefined || clipValue !== undefined;
   if (target.as === 'library') return unserved(program!, target.kind, clips);
@@ -140,6 +144,8 @@ export function strategyOfRun(target: ServiceTarget, { workers, servers }: Sizes
       return { kind: 'mirrored', threads: Math.min(THREADS, recording.replicas) };
     case 'one-device':
       return { kind: 'one-device' };
+    case 'model-parallel':
+      return { kind: 'model-parallel', workers: startWorkers, stages: RECORDED_STAGES };
     case 'local-update':
       // With one step between averages, and slots that stay with their replica, a round is a step of the recording.
       return {

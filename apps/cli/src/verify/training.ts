@@ -23,6 +23,8 @@ export interface PlannedTraining {
   readonly spec: RunSpec;
   /** The paths of our variables, in the order of the recorded tensors. */
   readonly variables: readonly VariableSpec[];
+  /** Why the model cannot be cut into stages. */
+  readonly uncut: string | undefined;
 }
 
 export interface TensorResult extends Difference {
@@ -55,9 +57,10 @@ const refuse = (recording: TrainingRecording, field: string, message: string): n
 
 /** @throws UserError RECORDING_UNUSABLE, naming the field */
 export async function planTraining(recording: TrainingRecording, options: TrainingOptions): Promise<PlannedTraining> {
-  const [{ parseRunSpec, optimizerOfKeras }, { variablesInKerasOrder }] = await Promise.all([
+  const [{ parseRunSpec, optimizerOfKeras }, { uncutReason, variablesInKerasOrder }, { RECORDED_STAGES }] = await Promise.all([
     import('@paceline/spec'),
     import('@paceline/models'),
+    import('@paceline/strategies/recorded'),
   ]);
   const optimizer = optimizerOfKeras(recording.optimizer);
   if (!optimizer.ok)
@@ -98,7 +101,7 @@ export async function planTraining(recording: TrainingRecording, options: Traini
         `weights.${i}`,
         `${path} is [${shape.join(', ')}], weight ${i} of the topology is ${variables[i]!.path} [${variables[i]!.shape.join(', ')}]`,
       );
-  return { recording, spec: parsed.spec, variables };
+  return { recording, spec: parsed.spec, variables, uncut: uncutReason(parsed.spec, { stages: RECORDED_STAGES }) };
 }
 
 /**

@@ -5,13 +5,22 @@
  */
 import '@tensorflow/tfjs-backend-cpu';
 import { createInitialValues, LearningError } from '@paceline/learning';
-import { isSparse, matchesPatterns, type ModelDescription, type RowFormat, type RunSpec, type VariableSpec } from '@paceline/spec';
+import {
+  isSparse,
+  matchesPatterns,
+  stageCutsOf,
+  type ModelDescription,
+  type RowFormat,
+  type RunSpec,
+  type VariableSpec,
+} from '@paceline/spec';
 import { buildModel, type BuiltModel, type BuiltWeight } from '../model/build-model.js';
 import { bindEnds, endsOfModel } from '../model/ends.js';
 import { freezeOf } from '../topology/frozen-layers.js';
 import { ModelError } from '../errors/model-error.js';
 import { planModel, type ModelPart } from '../topology/plan-model.js';
 import type { PlannedLayer } from '../topology/planned-model.js';
+import { cutModel, type StageCuts } from '../stages/cut-model.js';
 import { markTables } from '../topology/tables.js';
 import { checkTrainable } from '../model/check-trainable.js';
 
@@ -30,9 +39,34 @@ export async function describeModel(spec: ModelPart, format: RowFormat): Promise
   if (trained.every(({ path: variable }) => matchesPatterns(frozen, variable)))
     throw new ModelError(root, 'every layer with weights is frozen (trainable: false): leave it out where something is to be learned');
   checkTrainable(built, root, spec);
+  refuseUncut(built, spec);
   const description = descriptionOf(built);
   checkInitializers(description, built);
   return isSparse(spec) ? markTables(description, plan, inputs, spec, format) : description;
+}
+
+/** Why a model cannot be cut into stages, without rows that it would have to go together with; undefined where it can. */
+export function uncutReason(spec: Pick<RunSpec, 'model'>, cuts: StageCuts): string | undefined {
+  const { plan, root } = planModel(spec, undefined);
+  try {
+    cutModel(buildModel(plan, root, false), cuts);
+    return undefined;
+  } catch (error) {
+    if (error instanceof ModelError) return error.message;
+    throw error;
+  }
+}
+
+/** @throws ModelError where the strategy cuts the model into stages, and it cannot be cut so */
+function refuseUncut(built: BuiltModel, { strategy }: ModelPart): void {
+  const cuts = strategy && stageCutsOf(strategy);
+  if (!cuts) return;
+  try {
+    cutModel(built, cuts);
+  } catch (error) {
+    if (error instanceof ModelError) throw new ModelError(`strategy.${error.path}`, error.message, { cause: error });
+    throw error;
+  }
 }
 
 export function descriptionOf(built: BuiltModel): ModelDescription {

@@ -1,16 +1,16 @@
 /**
- * The engine of one stage of a model (cut-model.ts), on the wasm backend: it has the layers and the variables of the stage alone.
+ * The engine of one stage of a model (cut-model.ts): it has the layers and the variables of the stage alone.
  *
  * What a stage computes of some rows has the bits that these layers compute in the engine of the whole model (create-engine.ts): the same kernels, the same
  * random numbers, which depend on the rows' key and the layer, and the gradient of each tensor that goes over a boundary as it came back. What a stage needs for the
  * gradients of rows that it has passed on is kept until these come back (kept-forward.ts).
  */
 import type { Layout } from '@paceline/learning';
-import { matchesPatterns, type ModelDescription, type RowFormat } from '@paceline/spec';
+import { matchesPatterns, type BackendName, type ModelDescription, type RowFormat } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type StartedBackend } from '../backends/start-backend.js';
 import { describeModel } from '../describe/describe.js';
-import type { Batch, TrainedPart } from '../engine.js';
+import type { Batch, Engine, FlatVector, TrainedPart } from '../engine.js';
 import { differentiableLoss } from '../loss/loss.js';
 import { buildModel } from '../model/build-model.js';
 import { bindEnds } from '../model/ends.js';
@@ -20,6 +20,7 @@ import { Housekeeping } from '../training/garbage.js';
 import { byName, type LossOf, TrainingModel, withMask } from '../training/training-model.js';
 import { VariableStore } from '../training/variable-store.js';
 import { cutModel, type Stage, type StageCuts } from './cut-model.js';
+import { traceKept, type Kept as KeptTensors } from '../leaks/leak-trace.js';
 import { KeptForward } from './kept-forward.js';
 
 /** Rows that go through the stages together: a micro-batch of the pipeline. They have the random numbers that this replica of the whole model has in this round. */
@@ -29,8 +30,8 @@ export interface StageKey {
 }
 
 export interface StageGradients {
-  /** Flat in the order of the layout of the stage: gradients of the sum over the examples in the trainable section, state' × count in the state section. */
-  readonly out: Float32Array;
+  /** Flat in the order of the layout: gradients of the sum over the examples in the trainable section, state' × count in the state section. */
+  readonly out: FlatVector;
   /** Where a stage passes a tensor on: the gradient of that tensor, which came back. */
   readonly passed?: Float32Array | undefined;
   /** Where a stage receives a tensor: the gradient of that tensor is written here. */
@@ -38,7 +39,7 @@ export interface StageGradients {
 }
 
 /** A batch of a stage has its inputs: the tensor that it receives first, if it does, then the inputs of the model that it reads itself. */
-export interface StageEngine {
+export interface StageEngine extends Pick<Engine, 'fingerprint' | 'devices' | 'metricNames' | 'memory' | 'dispose'> {
   readonly stage: Stage;
   /** Numbers of the fields of the row format that it reads itself, in the order of its inputs. */
   readonly fields: readonly number[];
@@ -46,23 +47,31 @@ export interface StageEngine {
   load(flat: Float32Array): void;
   /** In training: what the stage gives the next one, [count, ...]. What their gradients need is kept until `gradients` of the same key, or `forget`. */
   pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void;
-  /** @returns the loss over the examples, with the penalties on the variables of the stage; the penalties alone where it passes a tensor on */
-  gradients(key: StageKey, batch: Batch, gradients: StageGradients): number;
+  /**
+   * @returns the sums of the metrics in the order of `metricNames`, and first the loss over the examples, with the penalties on the variables of the stage; the
+   * penalties alone where it passes a tensor on
+   */
+  gradients(key: StageKey, batch: Batch, gradients: StageGradients): Float64Array;
   /** Frees what it keeps of rows whose gradients did not come back. */
   forget(): void;
   /** As inference computes it: the outputs of the model, or the tensor that is passed on. */
   predict(batch: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void;
-  dispose(): void;
+  /** Scores rows as inference computes them. @param passed where the tensor is written that the stage passes on, if it does @returns as `gradients` */
+  evaluate(batch: Batch, passed?: Float32Array): Float64Array;
+  /** Does something, and says what that leaves behind and where it was made: `kept`, most bytes first. */
+  traced<T>(act: () => T): { readonly result: T; readonly kept: readonly KeptTensors[] };
 }
 
 export interface StageOptions {
   readonly spec: TrainedPart;
   readonly format: RowFormat;
-  /** The layout of the stage's variables. */
+  /** Places the stage's variables, and perhaps others. */
   readonly layout: Layout;
   readonly cuts: StageCuts;
   /** From 0. */
   readonly index: number;
+  /** Not webgpu. Left out: wasm. */
+  readonly backend?: BackendName | undefined;
 }
 
 /** The model, and its stages. @throws ModelError where it cannot be cut so */
@@ -78,7 +87,9 @@ export async function describeStages(
 
 /** @throws ModelError */
 export async function createStageEngine(options: StageOptions): Promise<StageEngine> {
-  return new TfjsStageEngine(options, await startBackend('wasm'));
+  const { backend = 'wasm' } = options;
+  if (backend === 'webgpu') throw new Error('a stage is computed in one thread, and webgpu has a thread of its own');
+  return new TfjsStageEngine(options, await startBackend(backend));
 }
 
 interface Kept {
@@ -97,6 +108,9 @@ interface Taken {
 }
 
 class TfjsStageEngine implements StageEngine {
+  readonly fingerprint: string;
+  readonly devices: Engine['devices'];
+  readonly metricNames: readonly string[];
   readonly stage: Stage;
   readonly fields: readonly number[];
   /** Whether somebody in front needs the gradient of what the stage receives: there is nothing to train where all is frozen. */
@@ -135,6 +149,9 @@ class TfjsStageEngine implements StageEngine {
     const places = new Map(layout.variables.map((variable) => [variable.path, variable]));
     const variables = built.weights.flatMap(({ path }) => places.get(path) ?? []);
     this.store = new VariableStore({ ...layout, variables }, built.weights, backend.memory, this.model.freeze);
+    this.fingerprint = backend.fingerprint;
+    this.devices = backend.devices;
+    this.metricNames = ends.metrics.sumNames;
     this.stage = stage;
     this.fields = stage.inputs.map((input) => ends.inputs[input]!.field);
     this.seed = spec.seed;
@@ -163,11 +180,11 @@ class TfjsStageEngine implements StageEngine {
     });
   }
 
-  gradients(key: StageKey, batch: Batch, { out, passed, received }: StageGradients): number {
+  gradients(key: StageKey, batch: Batch, { out, passed, received }: StageGradients): Float64Array {
     const { model, store, backend } = this;
     backend.activate();
     const pieces = store.checked(out);
-    let loss = 0;
+    let sums = model.zeros();
     if (passed) {
       const kept = this.kept.get(key.replica);
       if (kept?.round !== key.round) throw new Error(`rows of replica ${key.replica} come back that were not passed on`);
@@ -177,11 +194,12 @@ class TfjsStageEngine implements StageEngine {
     } else {
       model.checkBatch(batch);
       store.restoreState();
-      this.during(key, () => (loss = this.lastGradients(batch, pieces, received)));
+      this.during(key, () => (sums = this.lastGradients(batch, pieces, received)));
       store.writeState(pieces, batch.count);
     }
     this.housekeeping.afterStep();
-    return loss + tf.tidy(() => model.penalties().reduce((sum, penalty) => sum + backend.memory.values(penalty)[0]! * batch.count, 0));
+    sums[0]! += this.penalties(batch.count);
+    return sums;
   }
 
   forget(): void {
@@ -195,7 +213,7 @@ class TfjsStageEngine implements StageEngine {
     return { gradients: byName(trainable, grads), received: grads[trainable.length] };
   }
 
-  private lastGradients(batch: Batch, pieces: readonly Float32Array[], received: Float32Array | undefined): number {
+  private lastGradients(batch: Batch, pieces: readonly Float32Array[], received: Float32Array | undefined): Float64Array {
     const { model, backend } = this;
     const sums = model.zeros();
     const lossOf: LossOf = (outputs, scoring, logits, mask) => {
@@ -203,7 +221,7 @@ class TfjsStageEngine implements StageEngine {
       return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
     };
     this.take(model.lastStageGradients(batch, this.store.trainable, lossOf, this.returns), pieces, received);
-    return sums[0]!;
+    return sums;
   }
 
   private take({ gradients, received: gradient }: Taken, pieces: readonly Float32Array[], received: Float32Array | undefined): void {
@@ -220,10 +238,46 @@ class TfjsStageEngine implements StageEngine {
     tf.tidy(() => model.outputs(batch).outputs.forEach((values, i) => outputs[i]!.set(backend.memory.values(values))));
   }
 
+  evaluate(batch: Batch, passed?: Float32Array): Float64Array {
+    const { model, store, backend } = this;
+    if (passed) {
+      this.predict(batch, [passed]);
+      const sums = model.zeros();
+      sums[0]! += this.penalties(batch.count);
+      return sums;
+    }
+    backend.activate();
+    model.checkBatch(batch);
+    store.restoreState();
+    let sums = model.zeros();
+    tf.tidy(() => {
+      const { outputs, masks } = model.outputs(batch);
+      sums = model.scored(batch, backend.memory, outputs, [], masks);
+    });
+    sums[0]! += this.penalties(batch.count);
+    return sums;
+  }
+
+  traced<T>(act: () => T): { result: T; kept: KeptTensors[] } {
+    this.backend.activate();
+    return traceKept(this.model.layers, act);
+  }
+
+  memory(): { tensors: number; buffers: number; bytes: number } {
+    this.backend.activate();
+    const { numTensors, numBytes } = tf.memory();
+    return { tensors: numTensors, buffers: tf.backend().numDataIds(), bytes: numBytes };
+  }
+
   dispose(): void {
     this.backend.activate();
     this.forget();
     this.model.dispose();
+  }
+
+  /** On the variables of the stage, once per example. */
+  private penalties(count: number): number {
+    return tf.tidy(() => this.model.penalties().reduce((sum, penalty) => sum + this.backend.memory.values(penalty)[0]! * count, 0));
   }
 
   private during({ round, replica }: StageKey, of: () => void): void {

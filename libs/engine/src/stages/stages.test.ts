@@ -52,7 +52,7 @@ function step(engines: readonly Staged[], batch: Batch, length: number) {
   for (let i = engines.length - 1; i >= 0; i--) {
     const received = i > 0 ? new Float32Array(boundaries[i - 1]!.length) : undefined;
     const out = new Float32Array(engines[i]!.length).fill(7);
-    loss += engines[i]!.gradients(KEY, batchAt(i), { out, passed, received });
+    loss += engines[i]!.gradients(KEY, batchAt(i), { out, passed, received })[0]!;
     engines[i]!.write(out, whole);
     passed = received;
   }

@@ -7,7 +7,9 @@ import type { PlannedModel } from './planned-model.js';
 import { zooTopology } from '../model-zoo/zoo-topology.js';
 
 /** The part of a run spec that decides about the model. */
-export type ModelPart = Pick<RunSpec, 'model' | 'engine'> & LossPart & Partial<Pick<RunSpec, 'embeddings' | 'freeze' | 'globalBatch'>>;
+export type ModelPart = Pick<RunSpec, 'model' | 'engine'> &
+  LossPart &
+  Partial<Pick<RunSpec, 'embeddings' | 'freeze' | 'globalBatch' | 'strategy'>>;
 
 /**
  * The planned model of a spec and the field of the spec where it stands.

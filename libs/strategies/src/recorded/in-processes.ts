@@ -11,7 +11,7 @@ import type { RecordedAnswer, RecordedMember, RecordedProgram, RecordedResult, R
 
 export type { RecordedProgram, RecordedResult } from './protocol.js';
 export { RECORDED_TOPOLOGIES } from './protocol.js';
-export { HYBRID_REPLICAS, unserved, unservedByLocalSteps } from './unserved.js';
+export { HYBRID_REPLICAS, RECORDED_STAGES, unserved, unservedByLocalSteps } from './unserved.js';
 
 const NOTHING_HEARD_MS = 60_000;
 const SECRET_BYTES = 32;

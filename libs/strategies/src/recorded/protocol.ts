@@ -22,6 +22,7 @@ export const RECORDED_STRATEGIES = [
   'one-device',
   'mirrored',
   'central-storage',
+  'model-parallel',
   'local-update',
   'multi-worker-mirrored',
   'parameter-server',

@@ -5,6 +5,7 @@ import * as tfl from '@tensorflow/tfjs-layers';
 import { type ClusterAddresses, GivenResolver } from '@paceline/collectives';
 import { LocalUpdateStrategy } from '../local-update.js';
 import { namedWeights } from '../model/tf-model.js';
+import { ModelParallelStrategy } from '../model-parallel.js';
 import { MultiWorkerMirroredStrategy } from '../multi-worker.js';
 import { HybridStrategy, ParameterServerStrategy } from '../parameter-server.js';
 import { Server } from '../servers/server.js';
@@ -12,7 +13,7 @@ import type { Strategy } from '../strategy.js';
 import { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from '../thread-strategies.js';
 import type { RecordedMember, RecordedProgram, RecordedResult, RecordedTask } from './protocol.js';
 import { epsilonOfStep, optimizerOf } from './recorded-optimizer.js';
-import { HYBRID_REPLICAS } from './unserved.js';
+import { HYBRID_REPLICAS, RECORDED_STAGES } from './unserved.js';
 
 export async function trainRecorded({ program, strategy: asked, deadlineMs }: RecordedTask): Promise<RecordedResult> {
   await tfc.setBackend('cpu');
@@ -55,6 +56,8 @@ function strategyOf({ kind, communication, member }: RecordedTask['strategy'], r
       return new MirroredStrategy({ replicas, deadlineMs });
     case 'central-storage':
       return new CentralStorageStrategy({ replicas, deadlineMs });
+    case 'model-parallel':
+      return new ModelParallelStrategy({ stages: RECORDED_STAGES, microBatches: replicas, deadlineMs });
     case 'local-update':
       return new LocalUpdateStrategy({ replicas, deadlineMs, localSteps: 1 });
     case 'multi-worker-mirrored': {

@@ -21,6 +21,9 @@ export function unservedByLocalSteps({
 /** Replicas of each worker of hybrid: enough for their gradients to be added up in it. */
 export const HYBRID_REPLICAS = 2;
 
+/** Stages of a model with model-parallel. */
+export const RECORDED_STAGES = 2;
+
 /** @param clips whether gradients are clipped @returns undefined for what is served */
 export function unserved(
   program: Pick<RecordedProgram, 'optimizer' | 'globalBatch' | 'replicas' | 'layers'>,

@@ -310,11 +310,8 @@ export class StageSession implements ModelSession {
       const out = this.arena.f32(vector, this.layout.totalLength);
       const passed = this.isLast ? undefined : this.boundary(this.index, rows, 'gradients');
       const received = this.index > 0 ? this.boundary(this.index - 1, rows, 'gradients') : undefined;
-      this.losses[this.set]![this.lossAt(microBatch)] = this.engine.gradients(this.keyOf(microBatch), this.batch(rows), {
-        out,
-        passed,
-        received,
-      });
+      const [loss] = this.engine.gradients(this.keyOf(microBatch), this.batch(rows), { out, passed, received });
+      this.losses[this.set]![this.lossAt(microBatch)] = loss!;
     }
     this.tell(this.index - 1, RETURNED, this.before.returned + microBatch + 1);
   }

@@ -1,0 +1,218 @@
+/**
+ * A compute thread that has one stage of the model (strategy model-parallel). It takes messages as compute-thread.ts does, and works on them synchronously; while it
+ * does, it waits for the stages beside it in shared memory (stage-flow.ts).
+ */
+import { getHeapStatistics } from 'node:v8';
+import { parentPort, workerData } from 'node:worker_threads';
+import { collectGarbage, createStageEngine, LeakDetector, type Batch } from '@paceline/engine';
+import { spans } from '@paceline/exchange';
+import { createLayout } from '@paceline/learning';
+import { stageCutsOf } from '@paceline/spec';
+import { BatchLoader, evaluationExamples } from './batch-loader.js';
+import { BatchPlan } from './batch-plan.js';
+import {
+  CELL_COMMITTED,
+  CELL_PROGRESS,
+  CELL_STOPPING,
+  type ComputeInit,
+  type ContributionMessage,
+  type FromCompute,
+  type ToCompute,
+} from './compute-protocol.js';
+import { LentVectors, rangesOf } from './gradient-memory.js';
+import { LeakWatch } from './leak-guard.js';
+import { FlowStoppedError, StageFlow, type FlowMemory } from './stage-flow.js';
+import { StageSteps } from './stage-steps.js';
+
+/** At once. Replicas seldom move, so most of it is needed. */
+const PREFETCHED_ROUNDS = 4;
+/** The first stage and the last one read rows as a rule, and share the bound on their memory. */
+const LOADERS = 2;
+
+const port = parentPort!;
+const init = workerData as ComputeInit;
+const cells = new Int32Array(init.cells);
+const send = (message: FromCompute): void => port.postMessage(message);
+const isStopping = (): boolean => Atomics.load(cells, CELL_STOPPING) === 1;
+const progress = (): void => void Atomics.add(cells, CELL_PROGRESS, 1);
+
+const { spec, data, description, thread: stage, threads: stages } = init;
+const layout = createLayout(description);
+const { backend } = init.engine;
+const engine = await createStageEngine({ spec, format: data.format, layout, cuts: stageCutsOf(spec.strategy)!, index: stage, backend });
+const isLast = stage === stages - 1;
+const plan = new BatchPlan({ spec, examples: data.trainExamples, heldOutExamples: data.heldOutExamples, format: data.format });
+const loader =
+  isLast || engine.fields.length > 0
+    ? await BatchLoader.open({ spec, data, settings: Object.assign({}, init.rowsSettings, memoryShare()), isStopping })
+    : undefined;
+const gradients = new LentVectors(layout, init.lent!);
+const own = rangesOf(layout, engine.stage.variables);
+const generations = [0, 1].map((i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength));
+const evaluationRows = evaluationExamples(data);
+
+function memoryShare(): { readonly memoryBytes?: number } {
+  const { memoryBytes } = init.rowsSettings;
+  return memoryBytes === undefined ? {} : { memoryBytes: Math.floor(memoryBytes / LOADERS) };
+}
+
+const guard = new LeakWatch(engine, {
+  detector: new LeakDetector(init.leakLimits),
+  limits: init.leakLimits,
+  collect: collectGarbage,
+  rssBytes: () => process.memoryUsage.rss(),
+  nowMs: () => performance.now(),
+  heapBytes: () => {
+    const { used_heap_size, external_memory } = getHeapStatistics();
+    return used_heap_size + external_memory;
+  },
+  found: (leak) => send({ kind: 'leak', leak }),
+});
+
+/** A contribution waits here when its node follows at once: one message says both. */
+let contribution: ContributionMessage | undefined;
+let flow: StageFlow;
+let steps: StageSteps;
+
+function begin(memory: FlowMemory, widths: readonly number[]): void {
+  flow = new StageFlow(memory, { widths, rows: plan.maxExamples, evaluationRows, deadlineMs: spec.stepDeadlineMs }, stage, isStopping);
+  steps = new StageSteps({
+    engine,
+    flow,
+    loader,
+    plan,
+    gradients,
+    own,
+    stage,
+    stages,
+    replicas: spec.replicas,
+    outputs: {
+      contribution: (round, replica, examples, sums, isNode) => {
+        const message: ContributionMessage = { kind: 'contribution', round, replica, examples, sums };
+        if (isNode) contribution = message;
+        else send(message);
+      },
+      node: (round, lo, hi, vector) => {
+        send({ kind: 'node', round, lo, hi, vector, contribution });
+        contribution = undefined;
+      },
+      progress,
+      isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
+    },
+  });
+}
+
+let loaded = -1;
+function load(generation: number): void {
+  if (loaded === generation) return;
+  const sinceMs = spans.now();
+  engine.load(generations[generation & 1]!);
+  spans.add('load parameters', sinceMs);
+  loaded = generation;
+}
+
+function step({ round, replicas, lent }: Extract<ToCompute, { kind: 'step' }>): void {
+  gradients.lend(lent ?? []);
+  load(round);
+  loader?.forget(round);
+  loader?.prefetch(round + 1, replicas, 0, PREFETCHED_ROUNDS); // they are loaded while this round is computed
+  const run = (): void => steps.run(round, replicas);
+  guard.watch(run, () => engine.traced(run));
+  loader?.prefetch(round + 1, replicas); // what had no free slot
+  send({ kind: 'stepped', vectors: gradients.giveBack() });
+  guard.afterRound();
+}
+
+interface Part {
+  readonly from: number;
+  readonly to: number;
+  readonly block: { readonly from: number; readonly to: number };
+}
+
+function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
+  load(generation);
+  const parts = blocks.flatMap((block) =>
+    Array.from({ length: Math.ceil((block.to - block.from) / evaluationRows) }, (_, i): Part => {
+      const from = block.from + i * evaluationRows;
+      return { block, from, to: Math.min(from + evaluationRows, block.to) };
+    }),
+  );
+  let sums = engine.metricNames.map(() => 0);
+  flow.begin(parts.length);
+  for (const [i, part] of parts.entries()) {
+    const next = parts[i + 1];
+    evaluatePart(i, part, next).forEach((value, m) => (sums[m]! += value));
+    progress();
+    const { block, to } = part;
+    if (to < block.to) continue;
+    send({ kind: 'evaluated', generation, from: block.from, to: block.to, examples: block.to - block.from, sums });
+    sums = engine.metricNames.map(() => 0);
+  }
+  flow.end();
+}
+
+function evaluatePart(part: number, { from, to }: Part, next: Part | undefined): Float64Array {
+  flow.comes(part);
+  if (!isLast) flow.hasRoom(part);
+  const rows = loader?.takeEvaluation(from, to);
+  if (next) loader?.prefetchEvaluation(next.from, next.to);
+  const count = to - from;
+  const received = stage > 0 ? [flow.evaluated(stage - 1, part, count)] : [];
+  const batch: Batch = {
+    inputs: [...received, ...engine.fields.map((field) => rows!.inputs[field]!)],
+    targets: rows?.targets ?? [],
+    weights: rows?.weights,
+    count,
+  };
+  const sums = engine.evaluate(batch, isLast ? undefined : flow.evaluated(stage, part, count));
+  loader?.releaseEvaluation(from, to);
+  flow.returned(part);
+  flow.passed(part);
+  return sums;
+}
+
+function handle(message: ToCompute): void {
+  if (isStopping() && message.kind !== 'stop') return;
+  switch (message.kind) {
+    case 'flow':
+      return begin(message.memory, message.widths);
+    case 'step':
+      return step(message);
+    case 'evaluate':
+      return evaluate(message.generation, message.blocks);
+    case 'trace':
+      if (message.isOn) return spans.start();
+      return send({ kind: 'traced', recording: spans.stop() });
+    case 'stop':
+      engine.dispose();
+      void loader?.stop();
+      return port.close();
+    default:
+      throw new Error(`a stage does not take ${message.kind}: the spec is refused where a run needs it`);
+  }
+}
+
+let restsSinceMs = 0;
+port.on('message', (message: ToCompute) => {
+  if (message.kind === 'step') spans.mark(message.round);
+  spans.add('wait', restsSinceMs);
+  const sinceMs = spans.now();
+  try {
+    handle(message);
+    if (message.kind === 'step') spans.add('step', sinceMs);
+    restsSinceMs = spans.now();
+  } catch (error) {
+    if (isStopping() || error instanceof FlowStoppedError) return;
+    const { name, message: why, code } = error as Error & { readonly code?: unknown };
+    const round = message.kind === 'step' ? message.round : 0;
+    send({ kind: 'failed', code: (typeof code === 'string' ? code : name).slice(0, 100), message: why, round, replica: -1 });
+  }
+});
+const { layers, passed } = engine.stage;
+send({
+  kind: 'ready',
+  fingerprint: engine.fingerprint,
+  devices: engine.devices,
+  gradients: undefined,
+  stage: { layers, width: passed?.reduce((a, b) => a * b, 1), rows: plan.maxExamples, evaluationRows },
+});
