@@ -133,3 +133,13 @@ test('estimates of EF21 belong to one run: another begins with the weights', () 
       { path: 'codec.feedbackRule', message: expect.stringMatching(/^is ef21 in .*weights\.run/) as string },
     ]);
 });
+
+test('another number of stages does away with where those of the source end, and the other way round', () => {
+  const source = specOf({ strategy: { kind: 'model-parallel', stages: 3, cutAfter: ['a', 'b'] } });
+  const strategyOf = (strategy: object) => specOf(inheritSpec(source, { strategy })).strategy;
+  expect(strategyOf({ workers: 2 })).toMatchObject({ stages: 3, cutAfter: ['a', 'b'], workers: 2 });
+  expect(strategyOf({ stages: 2 })).toMatchObject({ stages: 2 });
+  expect(strategyOf({ stages: 2 })).not.toHaveProperty('cutAfter');
+  expect(strategyOf({ cutAfter: ['a'] })).toMatchObject({ cutAfter: ['a'] });
+  expect(strategyOf({ stages: 2, cutAfter: ['b'] })).toMatchObject({ stages: 2, cutAfter: ['b'] });
+});

@@ -49,6 +49,12 @@ function replacedRateFields(source: RunSpec['learningRate'], given: Readonly<Rec
   return [...pairs, ...ofSchedule, ...(given['scaling'] === 'none' ? ['baseBatch'] : [])];
 }
 
+/** Another number of stages does away with where they end, and the other way round. */
+function replacedCuts(given: Readonly<Record<string, unknown>>): string[] {
+  if ('stages' in given && 'cutAfter' in given) return [];
+  return 'stages' in given ? ['cutAfter'] : 'cutAfter' in given ? ['stages'] : [];
+}
+
 const isObject = (value: unknown): value is Record<string, unknown> => value !== null && typeof value === 'object' && !Array.isArray(value);
 
 /**
@@ -65,7 +71,8 @@ export function inheritSpec(source: RunSpec, given: unknown): unknown {
     (group === 'strategy' && differs(given['strategy'], 'kind', source.strategy.kind));
   const merged = MERGED_GROUPS.filter((group) => isObject(source[group]) && isObject(given[group]) && !isOther(group)).map((group) => {
     const [own, said] = [source[group] as object, given[group] as Record<string, unknown>];
-    const replaced = group === 'learningRate' ? replacedRateFields(source.learningRate, said) : [];
+    const replaced =
+      group === 'learningRate' ? replacedRateFields(source.learningRate, said) : group === 'strategy' ? replacedCuts(said) : [];
     return [group, Object.assign(Object.fromEntries(Object.entries(own).filter(([field]) => !replaced.includes(field))), said)];
   });
   // The checkpoint has the weights: where those of the source came from is over.

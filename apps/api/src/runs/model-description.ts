@@ -25,6 +25,8 @@ interface DescribedModel {
   readonly model: ModelDescription;
   /** Patterns of the variables that the topology freezes (trainable: false). */
   readonly frozen: readonly string[];
+  /** Layers that end a stage, where the strategy cuts the model into stages. */
+  readonly cutAfter: readonly string[] | undefined;
 }
 type Described = DescribedModel | { readonly issues: SpecIssue[] };
 
@@ -68,13 +70,13 @@ export class ModelDescriptions {
   private async describe(spec: RunSpec, format: RowFormat, teamId: string, key: string): Promise<Described> {
     const { describeModelInThread, DescribeBusyError, frozenLayers, ModelError, planModel } = await import('@paceline/engine/planning');
     try {
-      const model = await describeModelInThread(spec, format, { group: teamId, waitMs: WAIT_MS, deadlineMs: DEADLINE_MS });
+      const { cutAfter, ...model } = await describeModelInThread(spec, format, { group: teamId, waitMs: WAIT_MS, deadlineMs: DEADLINE_MS });
       const [oldest] = this.remembered.keys();
       if (this.remembered.size >= MAX_REMEMBERED && oldest !== undefined) this.remembered.delete(oldest);
       const frozen = frozenLayers(planModel(spec, format).plan).filter((name) =>
         model.variables.some(({ path }) => matchesPatterns([name], path)),
       );
-      const described = { model, frozen };
+      const described = { model, frozen, cutAfter };
       this.remembered.set(key, described);
       return described;
     } catch (error) {

@@ -103,8 +103,8 @@ export class PrepareRun {
     const sized = Object.assign({}, cheap, dataset.pinned);
     requireNone(specSizeIssues(sized));
     if (resume) requireNone(resumeIssues(resume, sized, length));
-    const { model, frozen } = accepted(await this.models.of(sized, dataset.data.format, viewer.teamId));
-    const asAsked = specOf(withFrozen(sized, frozen));
+    const { model, frozen, cutAfter } = accepted(await this.models.of(sized, dataset.data.format, viewer.teamId));
+    const asAsked = withCuts(specOf(withFrozen(sized, frozen)), cutAfter);
     const picked = await this.strategies.atCreation(asAsked);
     const spec = picked ? Object.assign({}, asAsked, { strategy: picked.strategy }) : asAsked;
     await this.requireModel(spec, model, dataset.data, resume);
@@ -188,6 +188,13 @@ function placingIssues(
 function withFrozen(spec: RunSpec, frozen: readonly string[]): ReturnType<typeof parseRunSpec> {
   const added = frozen.filter((name) => !matchesPatterns(spec.freeze, `${name}/*`));
   return added.length === 0 ? { ok: true, spec } : parseRunSpec(Object.assign({}, spec, { freeze: [...(spec.freeze ?? []), ...added] }));
+}
+
+/** Where the model is cut into stages is written down, so that the run says it. */
+function withCuts(spec: RunSpec, cutAfter: readonly string[] | undefined): RunSpec {
+  const { strategy } = spec;
+  if (strategy.kind !== 'model-parallel' || !cutAfter) return spec;
+  return { ...spec, strategy: { ...strategy, stages: cutAfter.length + 1, cutAfter: [...cutAfter] } };
 }
 
 /** What follows from the rows where the spec says nothing is written down, so that the run and its exports say it. */

@@ -10,7 +10,8 @@
  */
 import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
-import type { ModelDescription, RowFormat } from '@paceline/spec';
+import type { RowFormat } from '@paceline/spec';
+import type { DescribedModel } from './describe.js';
 import { FairTurns, QueueFullError, WaitOverError } from './fair-turns.js';
 import { ModelError } from '../errors/model-error.js';
 import { planModel, type ModelPart } from '../topology/plan-model.js';
@@ -23,7 +24,7 @@ export interface DescribeRequest {
 /** Posted by the thread for each request: `begun`, then one of the others. */
 export type DescribeReply =
   | { readonly kind: 'begun' }
-  | { readonly kind: 'described'; readonly description: ModelDescription }
+  | { readonly kind: 'described'; readonly description: DescribedModel }
   | { readonly kind: 'refused'; readonly path: string; readonly message: string }
   | { readonly kind: 'failed'; readonly message: string };
 
@@ -73,7 +74,7 @@ export async function describeModelInThread(
   spec: ModelPart,
   format: RowFormat,
   options: DescribeInThreadOptions = {},
-): Promise<ModelDescription> {
+): Promise<DescribedModel> {
   const { group = '', waitMs = DEFAULT_WAIT_MS, deadlineMs = DEFAULT_DEADLINE_MS, heapMegabytes = DEFAULT_HEAP_MEGABYTES } = options;
   const { root } = planModel(spec, format); // what can be refused without tf.js takes no place
   try {
@@ -140,7 +141,7 @@ function keepThread(worker: Worker, heapMegabytes: number, models: number): void
   }
 }
 
-type End = { readonly isUsable: boolean } & ({ readonly description: ModelDescription } | { readonly error: Error });
+type End = { readonly isUsable: boolean } & ({ readonly description: DescribedModel } | { readonly error: Error });
 
 function inThread(
   worker: Worker,
@@ -168,7 +169,7 @@ function inThread(
           deadlineMs,
         );
       },
-      described: ({ description }: { description: ModelDescription }) => finish({ isUsable: true, description }),
+      described: ({ description }: { description: DescribedModel }) => finish({ isUsable: true, description }),
       refused: ({ path, message }: { path: string; message: string }) => finish({ isUsable: true, error: new ModelError(path, message) }),
       failed: ({ message }: { message: string }) => fail(new Error(`describing a model failed: ${message}`)),
     };

@@ -24,12 +24,17 @@ import { cutModel, type StageCuts } from '../stages/cut-model.js';
 import { markTables } from '../topology/tables.js';
 import { checkTrainable } from '../model/check-trainable.js';
 
+export interface DescribedModel extends ModelDescription {
+  /** Where the strategy cuts the model into stages: the layers that end one, but for the last one. */
+  readonly cutAfter?: readonly string[] | undefined;
+}
+
 /**
  * Describes the model of a run and checks that model, rows, loss and engine go together.
  * @param format what the examples of the run look like; an input of another shape is fine when it has as many elements (784 or 28 × 28 × 1)
  * @throws ModelError naming the field of the spec
  */
-export async function describeModel(spec: ModelPart, format: RowFormat): Promise<ModelDescription> {
+export async function describeModel(spec: ModelPart, format: RowFormat): Promise<DescribedModel> {
   const { plan, root } = planModel(spec, format);
   const built = buildModel(plan, root, false);
   const { inputs } = bindEnds(built.model, plan, root, spec, format);
@@ -39,9 +44,10 @@ export async function describeModel(spec: ModelPart, format: RowFormat): Promise
   if (trained.every(({ path: variable }) => matchesPatterns(frozen, variable)))
     throw new ModelError(root, 'every layer with weights is frozen (trainable: false): leave it out where something is to be learned');
   checkTrainable(built, root, spec);
-  refuseUncut(built, spec);
+  const cutAfter = cutsOf(built, spec);
   const description = descriptionOf(built);
   checkInitializers(description, built);
+  if (cutAfter) return Object.assign(description, { cutAfter });
   return isSparse(spec) ? markTables(description, plan, inputs, spec, format) : description;
 }
 
@@ -57,12 +63,15 @@ export function uncutReason(spec: Pick<RunSpec, 'model'>, cuts: StageCuts): stri
   }
 }
 
-/** @throws ModelError where the strategy cuts the model into stages, and it cannot be cut so */
-function refuseUncut(built: BuiltModel, { strategy }: ModelPart): void {
+/**
+ * The layers that end a stage, but for the last one; undefined where the strategy does not cut the model into stages.
+ * @throws ModelError where it cannot be cut so
+ */
+function cutsOf(built: BuiltModel, { strategy }: ModelPart): readonly string[] | undefined {
   const cuts = strategy && stageCutsOf(strategy);
-  if (!cuts) return;
+  if (!cuts) return undefined;
   try {
-    cutModel(built, cuts);
+    return cutModel(built, cuts).flatMap(({ end }) => end ?? []);
   } catch (error) {
     if (error instanceof ModelError) throw new ModelError(`strategy.${error.path}`, error.message, { cause: error });
     throw error;
