@@ -212,6 +212,7 @@ const BENCHES: Readonly<
         { strategy: 'multi-worker-mirrored', model: 'mlp', workers: 2, threads: 1 },
         { strategy: 'hybrid', model: 'mlp', workers: 1, threads: 2 },
         { strategy: 'mirrored', model: 'mlp', workers: 1, threads: 2 },
+        { strategy: 'model-parallel', model: 'mlp', workers: 1, threads: 2 },
       ],
       figures: ['examplesPerSecond', 'lowest', 'highest', 'cpuMs'],
     },

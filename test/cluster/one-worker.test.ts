@@ -17,13 +17,15 @@ const mirrored = (threads: number, more: Partial<RunSpecInput> = {}): RunSpecInp
 const oneDevice: RunSpecInput = { ...ofRounds(ROUNDS), replicas: 1, strategy: { kind: 'one-device' } };
 const withDropout = mirrored(2, { model: 'mlp-dropout' });
 const inStages: RunSpecInput = { ...withDropout, strategy: { kind: 'model-parallel', stages: 2 } };
+/** Goes on with the checkpoint of another. */
+const LONGER: RunSpecInput = { ...inStages, length: { rounds: ROUNDS + 4 } };
 
 let stack: Stack;
 let slow: Pace | undefined;
 /** The run of `withDropout`, once it has ended. */
 let wholeId: string | undefined;
 beforeAll(async () => {
-  for (const input of [...(IS_SOAK ? [mirrored(3)] : []), oneDevice, withDropout]) await reference(input);
+  for (const input of [...(IS_SOAK ? [mirrored(3)] : []), oneDevice, LONGER]) await reference(input);
   stack = await Stack.start({ servers: 0, workers: 1 });
 });
 afterEach(() => slow?.end());
@@ -64,6 +66,22 @@ test('model-parallel: the replicas of a worker go through two stages, and end in
   const { loss, accuracy, values } = (await untilStatus(stack, whole, ['SUCCEEDED'], 60_000)).result!;
   expect(run.result).toMatchObject({ loss, accuracy, values });
   expect((await lossOf(stack, id)).map(({ value }) => value)).toEqual((await lossOf(stack, whole)).map(({ value }) => value));
+});
+
+test('model-parallel: a pause in the middle, and the checkpoint of a run that was not cut, lead to the weights of the reference', async () => {
+  slow = pace(() => stack.workers.map(({ child }) => child.pid!), 0.3);
+  const { id } = await stack.client.createRun(inStages);
+  await untilRound(stack, id, 2);
+  await stack.client.pauseRun(id);
+  await untilStatus(stack, id, ['PAUSED'], 30_000);
+  slow.end();
+  await stack.client.resumeRun(id);
+  await expectComplete(stack, id, inStages, { attempts: 2 });
+  const whole = wholeId ?? (await stack.client.createRun(withDropout)).id;
+  await untilStatus(stack, whole, ['SUCCEEDED'], 60_000);
+  const { id: longer } = await stack.client.createRun(LONGER, { resumeFrom: { runId: whole } });
+  const { result } = await untilStatus(stack, longer, ['SUCCEEDED'], 60_000);
+  expect(result!.weightsSha256).toBe(await reference(LONGER));
 });
 
 test('one-device: one worker, one replica, one compute thread', async () => {

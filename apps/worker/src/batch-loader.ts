@@ -39,6 +39,8 @@ export interface BatchLoaderOptions {
   readonly settings: RunRowsSettings;
   /** Compute threads of the seat, each with a loader of its own: they share the bounds on memory. */
   readonly threads?: number;
+  /** Loaders that share the bounds on memory; as many as threads where it is left out. */
+  readonly sharers?: number;
   /** True when nothing that is waited for is wanted any more. */
   readonly isStopping?: () => boolean;
 }
@@ -82,12 +84,12 @@ export class BatchLoader {
 
   /** Starts the thread and opens the data. @throws RowsUnreadableError with the code of the DatasetError */
   static async open(options: BatchLoaderOptions): Promise<BatchLoader> {
-    const { spec, data, threads = 1 } = options;
+    const { spec, data, threads = 1, sharers = threads } = options;
     const { memoryBytes } = options.settings;
-    const settings = memoryBytes === undefined ? options.settings : { ...options.settings, memoryBytes: Math.floor(memoryBytes / threads) };
+    const settings = memoryBytes === undefined ? options.settings : { ...options.settings, memoryBytes: Math.floor(memoryBytes / sharers) };
     const { format } = data;
     const maxExamples = Math.ceil(spec.globalBatch / spec.replicas);
-    const fitInto = (bytes: number): number => Math.floor(bytes / threads / (maxExamples * exampleBytes(format)));
+    const fitInto = (bytes: number): number => Math.floor(bytes / sharers / (maxExamples * exampleBytes(format)));
     const wanted = Math.max(2 * Math.ceil(spec.replicas / threads), Math.min(PREPARED_AHEAD, fitInto(AHEAD_BYTES)));
     const prepared = Math.max(1, Math.min(wanted, MOST_PREPARED, fitInto(PREPARED_BYTES)));
     const shared = (bytes: number): SharedArrayBuffer => new SharedArrayBuffer(bytes);

@@ -21,7 +21,7 @@ import type { Node } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { AttachedMemory, EncodedPart, Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
-import type { FlowMemory } from './stage-flow.js';
+import type { FlowMemory, FlowSizes } from './stage-flow.js';
 import type { GroupBytes } from './table-rows.js';
 
 export const CELL_PROGRESS = 0;
@@ -68,14 +68,14 @@ export interface StageSizes {
   readonly layers: readonly string[];
   /** Elements of the tensor that it passes on, of one example; undefined for the last stage. */
   readonly width: number | undefined;
-  /** Examples of the largest micro-batch, and of the largest part of an evaluation. */
+  /** Examples of the largest micro-batch, and those that the loader prepares for an evaluation at once. */
   readonly rows: number;
   readonly evaluationRows: number;
 }
 
 export type ToCompute =
-  /** To each stage, before anything else: where the boundaries between stages lie, and how many elements of an example go over each. */
-  | { readonly kind: 'flow'; readonly memory: FlowMemory; readonly widths: readonly number[] }
+  /** To each stage, before anything else: where the boundaries between stages lie, and the sizes of what goes over them. */
+  | { readonly kind: 'flow'; readonly memory: FlowMemory; readonly sizes: FlowSizes }
   /** `free` is gradient memory that is given back; `codec` is what the coordinator has picked for the round, with `codec: auto`. */
   | {
       readonly kind: 'step';

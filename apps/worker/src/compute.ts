@@ -19,7 +19,7 @@ import {
 } from './compute-protocol.js';
 import { GradientMemory, GradientReader, gradientVectorsOf, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
-import { flowMemory } from './stage-flow.js';
+import { boundaryBytes, flowMemory, flowSizes } from './stage-flow.js';
 import { StageNodes } from './stage-nodes.js';
 import { ComputeStartError, ThreadHandle, threadName } from './thread-handle.js';
 import { ThreadNodes } from './thread-nodes.js';
@@ -273,19 +273,20 @@ export class Compute implements SeatCompute {
   }
 }
 
-/** Tells each stage where the boundaries between them lie. @throws ComputeStartError where there is no memory for these */
+/** Tells each stage where the boundaries between them lie. @throws ComputeStartError where the system refuses the memory for these */
 function joinStages(handles: readonly ThreadHandle[]): void {
-  const sizes = handles.map(({ stage }) => stage!);
-  const { rows, evaluationRows } = sizes[0]!;
-  const widths = sizes.flatMap(({ width }) => width ?? []);
+  const stages = handles.map(({ stage }) => stage!);
+  const { rows, evaluationRows } = stages[0]!;
+  const sizes = flowSizes({ widths: stages.flatMap(({ width }) => width ?? []), rows, evaluationRows });
   try {
-    const memory = flowMemory({ widths, rows, evaluationRows });
-    for (const handle of handles) handle.post({ kind: 'flow', memory, widths });
+    const memory = flowMemory(sizes);
+    for (const handle of handles) handle.post({ kind: 'flow', memory, sizes });
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
-    const most = Math.max(...widths) * rows;
+    const bytes = boundaryBytes(sizes).reduce((sum, each) => sum + each, 0);
     throw new ComputeStartError(
-      `there is no memory for what the stages give each other, up to ${most} elements for each of ${handles.length} micro-batches: take more replicas, or cut the model elsewhere`,
+      `the system refuses ${Math.ceil(bytes / 1e6)} MB for the tensors between ${handles.length} stages, with ${rows} examples in each micro-batch: ` +
+        'take more replicas, or cut the model where smaller tensors go over (strategy.cutAfter)',
       'STAGES_TOO_LARGE',
     );
   }

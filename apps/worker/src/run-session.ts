@@ -55,6 +55,8 @@ export async function startSession(
   const threads = stagesOf(job.spec.strategy) ?? threadsOf(job.spec, cores);
   const compute = await Compute.start(job, engine, parameters, { ...options, threads });
   const { stageLayers } = compute;
+  if (threads > cores && stageLayers)
+    log.warn({ run: job.runId, stages: threads, cores }, 'the model has more stages than this worker may use cores: they take turns');
   if (stageLayers) log.info({ run: job.runId, stages: stageLayers }, 'the model is cut into stages');
   const session = new SeatSession({
     job,
@@ -66,7 +68,7 @@ export async function startSession(
     log,
     clock: processClock,
     cores,
-    speed: job.spec.engine === 'mixed' ? (engine.examplesPerSecond ?? 0) * threadsOf(job.spec, cores) || undefined : undefined,
+    speed: job.spec.engine === 'mixed' ? (engine.examplesPerSecond ?? 0) * Math.min(threads, cores) || undefined : undefined,
     connect: (server) =>
       options.connect?.(server, CONNECT_DEADLINE_MS, peer, link) ??
       connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, link, tls, maxQueuedBytes: MAX_QUEUED_BYTES }),

@@ -22,6 +22,8 @@ import { spans } from '@paceline/exchange';
 const SPINS = 1_000;
 const LOOK_EVERY_MS = 250;
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
+/** Of a boundary, in an evaluation. */
+const EVALUATION_BYTES = 64 << 20;
 /** Parts of an evaluation that are on their way over a boundary. */
 const EVALUATION_SLOTS = 2;
 const CUT = 0;
@@ -39,7 +41,7 @@ export interface FlowSizes {
 }
 
 export interface FlowPlan extends FlowSizes {
-  /** A stage waits so long for another one. */
+  /** A stage waits so long for another one while nothing moves. */
   readonly deadlineMs: number;
 }
 
@@ -52,8 +54,17 @@ export interface FlowMemory {
 /** Micro-batches that may lie in a boundary at once. */
 const slotsOf = ({ widths }: Pick<FlowPlan, 'widths'>, boundary: number): number => widths.length + 1 - boundary;
 
+/**
+ * Sizes with which an evaluation takes no more than this of a boundary, however wide its tensor is; one example in any case.
+ * @param evaluationRows that the loader prepares at once
+ */
+export const flowSizes = ({ widths, rows, evaluationRows }: FlowSizes): FlowSizes => {
+  const most = Math.floor(EVALUATION_BYTES / (EVALUATION_SLOTS * Math.max(...widths) * FLOAT_BYTES));
+  return { widths, rows, evaluationRows: Math.max(1, Math.min(evaluationRows, most)) };
+};
+
 /** Bytes of each boundary. */
-function boundaryBytes(plan: FlowSizes): number[] {
+export function boundaryBytes(plan: FlowSizes): number[] {
   return plan.widths.map((width, boundary) => {
     const rows = Math.max(2 * slotsOf(plan, boundary) * plan.rows, EVALUATION_SLOTS * plan.evaluationRows);
     return rows * width * FLOAT_BYTES;
@@ -72,11 +83,6 @@ export class StageStalledError extends Error {
   readonly code = 'STAGE_STALLED';
 }
 
-/** Nothing that is waited for is wanted any more. */
-export class FlowStoppedError extends Error {
-  override readonly name = 'FlowStoppedError';
-}
-
 const reached = (value: number, target: number): boolean => ((value - target) | 0) >= 0;
 
 /** One stage's end of the boundaries beside it. Parts are numbered from 0 in each command. */
@@ -89,12 +95,12 @@ export class StageFlow {
   private before = 0;
   private parts = 0;
 
-  /** @param stage from 0 @param isStopping looked at while it waits */
+  /** @param stage from 0 @param progress a count that moves whenever a stage does */
   constructor(
     { cells, boundaries }: FlowMemory,
     private readonly plan: FlowPlan,
     private readonly stage: number,
-    private readonly isStopping: () => boolean,
+    private readonly progress: () => number,
   ) {
     this.cells = new Int32Array(cells);
     this.boundaries = boundaries.map((buffer) => new Float32Array(buffer));
@@ -115,10 +121,10 @@ export class StageFlow {
   /**
    * Waits until the stage in front has passed a part on.
    * @returns false where the part is left out
-   * @throws StageStalledError, FlowStoppedError
+   * @throws StageStalledError
    */
   comes(part: number): boolean {
-    if (this.stage > 0) this.await(passedCell(this.stage - 1), this.before + part + 1, `part ${part} from stage ${this.stage - 1}`);
+    if (this.stage > 0) this.await(passedCell(this.stage - 1), this.before + part + 1, `micro-batch ${part} from stage ${this.stage - 1}`);
     return part < Atomics.load(this.cells, CUT);
   }
 
@@ -127,9 +133,9 @@ export class StageFlow {
     if (this.stage < this.last) this.tell(passedCell(this.stage), this.before + part + 1);
   }
 
-  /** Waits until the gradient of a part has come back. @throws StageStalledError, FlowStoppedError */
+  /** Waits until the gradient of a part has come back. @throws StageStalledError */
   comesBack(part: number): void {
-    this.await(returnedCell(this.stage), this.before + part + 1, `the gradient of part ${part} from stage ${this.stage + 1}`);
+    this.await(returnedCell(this.stage), this.before + part + 1, `the gradient of micro-batch ${part} from stage ${this.stage + 1}`);
   }
 
   /** The gradient of a part lies in the boundary in front of this stage; or, in an evaluation, its tensor was taken out. */
@@ -137,12 +143,12 @@ export class StageFlow {
     if (this.stage > 0) this.tell(returnedCell(this.stage - 1), this.before + part + 1);
   }
 
-  /** In an evaluation: waits until the boundary behind this stage has room for a part. @throws StageStalledError, FlowStoppedError */
+  /** In an evaluation: waits until the boundary behind this stage has room for a part. @throws StageStalledError */
   hasRoom(part: number): void {
     if (part >= EVALUATION_SLOTS) this.comesBack(part - EVALUATION_SLOTS);
   }
 
-  /** The command is over for this stage, and when this returns for those behind it. @throws StageStalledError, FlowStoppedError */
+  /** The command is over for this stage, and when this returns for those behind it. @throws StageStalledError */
   end(): void {
     if (this.parts > 0) {
       this.passed(this.parts - 1);
@@ -181,16 +187,18 @@ export class StageFlow {
     for (let i = 0; i < SPINS; i++) if (reached(Atomics.load(this.cells, cell), target)) return;
     const sinceMs = spans.now();
     const { deadlineMs } = this.plan;
-    const untilMs = performance.now() + deadlineMs;
+    // Counted in looks: the time for which the process was stopped is no wait.
+    let [waitedMs, moved] = [0, this.progress()];
     for (;;) {
       const value = Atomics.load(this.cells, cell);
       if (reached(value, target)) break;
-      if (this.isStopping()) throw new FlowStoppedError(`stage ${this.stage} waited for ${what} when the worker stopped`);
-      const leftMs = untilMs - performance.now();
-      if (leftMs <= 0)
-        throw new StageStalledError(`stage ${this.stage} has waited ${deadlineMs} ms for ${what}: set a longer stepDeadlineMs`);
-      Atomics.wait(this.cells, cell, value, Math.min(leftMs, LOOK_EVERY_MS));
+      if (waitedMs >= deadlineMs) throw new StageStalledError(`it has waited ${deadlineMs} ms for ${what}: set a longer stepDeadlineMs`);
+      const lookMs = Math.min(deadlineMs - waitedMs, LOOK_EVERY_MS);
+      const isOver = Atomics.wait(this.cells, cell, value, lookMs) === 'timed-out';
+      const now = this.progress();
+      waitedMs = now === moved && isOver ? waitedMs + lookMs : now === moved ? waitedMs : 0;
+      moved = now;
     }
-    spans.add('wait', sinceMs);
+    spans.add('wait for stage', sinceMs);
   }
 }

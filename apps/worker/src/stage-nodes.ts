@@ -88,7 +88,7 @@ export class StageNodes {
   private differ(all: readonly Told[]): void {
     this.hasFailed = true;
     const [round = 0] = all.flatMap((each) => ('round' in each ? [each.round] : []));
-    this.options.failed(`the stages of the model have told different things: ${all.map(nameOf).join('; ')}`, round);
+    this.options.failed(`the stages of the model have sent different results: ${all.map(nameOf).join('; ')}`, round);
   }
 }
 

@@ -11,7 +11,7 @@ const { stage, stages, replicas, layout, own, lent, memory, plan, counts, cells,
 const [COMMITTED, RUNNING] = [0, 1];
 const isLast = stage === stages - 1;
 const gradients = new LentVectors(layout, lent);
-const flow = new StageFlow(memory, plan, stage, () => Atomics.load(cells, 2) === 1);
+const flow = new StageFlow(memory, plan, stage, () => Atomics.load(cells, RUNNING));
 /** Passes whose gradients have not come back: replicas, with what came in. */
 const kept = new Map();
 let mostKept = 0;
@@ -56,9 +56,14 @@ const steps = new StageSteps({
   stages,
   loader:
     stage === 0 || isLast
-      ? { take: (_, replica) => [{ inputs: [new Float32Array(9).fill(replica)], targets: [] }], release: () => undefined }
+      ? {
+          take: (_, replica) => [{ inputs: [new Float32Array(9).fill(replica)], targets: [] }],
+          release: () => undefined,
+          prefetch: () => undefined,
+        }
       : undefined,
   plan: { count: (_, replica) => counts[replica] },
+  load: () => undefined,
   outputs: {
     contribution: (round, replica, examples, sums) => parentPort.postMessage({ kind: 'contribution', round, replica, examples, sums }),
     node: (round, lo, hi, vector) => parentPort.postMessage({ kind: 'node', round, lo, hi, vector }),

@@ -5,7 +5,7 @@ import type { ModelDescription } from '@paceline/spec';
 import { afterEach, expect, it } from 'vitest';
 import type { FromCompute } from './compute-protocol.js';
 import { GradientMemory, GradientReader, rangesOf, type Vector } from './gradient-memory.js';
-import { flowMemory } from './stage-flow.js';
+import { boundaryBytes, flowMemory, flowSizes } from './stage-flow.js';
 import { StageNodes } from './stage-nodes.js';
 
 const zeros = { className: 'Zeros', config: {} };
@@ -190,9 +190,34 @@ it('a stage that does not come is named after the deadline', async () => {
   const failed = new Promise((resolve) => started[0]!.on('message', resolve));
   nodes.step(0, [0, 1]);
   expect(await failed).toMatchObject({
-    message: expect.stringMatching(/^stage 0 has waited 300 ms for the gradient of part 0 from stage 1: /),
+    message: expect.stringMatching(/^it has waited 300 ms for the gradient of micro-batch 0 from stage 1: /),
   });
   expect(failures).toEqual(['STAGE_STALLED']);
+});
+
+it('as long as something moves, a stage waits for another one, however long that takes', async () => {
+  const { started, nodes, failures, cells } = pipeline({ stages: 2, replicas: 2, deadlineMs: 300 });
+  await started[1]!.terminate();
+  const failed = new Promise((resolve) => started[0]!.on('message', resolve));
+  nodes.step(0, [0, 1]);
+  const startMs = performance.now();
+  for (let moves = 0; moves < 20; moves++) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    Atomics.add(cells, 1, 1);
+  }
+  expect(failures).toEqual([]);
+  await failed;
+  expect(performance.now() - startMs).toBeGreaterThan(1_300);
+  expect(failures).toEqual(['STAGE_STALLED']);
+});
+
+it('an evaluation takes no more of a boundary than its bound, however wide the tensor is', () => {
+  const sizes = { widths: [10, 512 * 768], rows: 4, evaluationRows: 500 };
+  expect(flowSizes({ widths: [10, 20], rows: 4, evaluationRows: 500 }).evaluationRows).toBe(500);
+  expect(flowSizes(sizes).evaluationRows).toBe(21);
+  expect(flowSizes({ ...sizes, widths: [2 ** 28] }).evaluationRows).toBe(1);
+  for (const [i, bytes] of boundaryBytes(flowSizes(sizes)).entries())
+    expect(bytes).toBeLessThanOrEqual(Math.max(64 << 20, 2 * (3 - i) * 4 * sizes.widths[i]! * 4));
 });
 
 it('stages that have written into different vectors are a failure, and nothing is told', () => {
@@ -201,7 +226,7 @@ it('stages that have written into different vectors are a failure, and nothing i
   nodes.takes({ ...node, vector: [64] }, 0);
   nodes.takes({ ...node, vector: [128] }, 1);
   expect(failures).toEqual([
-    'the stages of the model have told different things: node [0, 2) of round 3 at 64; node [0, 2) of round 3 at 128',
+    'the stages of the model have sent different results: node [0, 2) of round 3 at 64; node [0, 2) of round 3 at 128',
   ]);
   expect(told).toEqual([]);
 });

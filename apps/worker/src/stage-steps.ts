@@ -27,7 +27,7 @@ export interface StageStepsOptions {
   readonly engine: Pick<StageEngine, 'pass' | 'gradients' | 'forget' | 'fields' | 'metricNames'>;
   readonly flow: StageFlow;
   /** Undefined where the stage reads nothing of the rows. */
-  readonly loader: Pick<BatchLoader, 'take' | 'release'> | undefined;
+  readonly loader: Pick<BatchLoader, 'take' | 'release' | 'prefetch'> | undefined;
   readonly plan: Pick<BatchPlan, 'count'>;
   readonly gradients: Pick<LentVectors, 'alloc' | 'free' | 'pieces' | 'addRanges' | 'clearRanges'>;
   /** Where the variables of the stage lie in a vector. */
@@ -37,6 +37,8 @@ export interface StageStepsOptions {
   /** Which of how many stages. */
   readonly stage: number;
   readonly stages: number;
+  /** Gives the engine the parameters of a round. */
+  load(round: number): void;
   readonly outputs: StepOutputs;
 }
 
@@ -47,6 +49,9 @@ interface Adding {
 }
 
 export class StageSteps {
+  /** Replicas of the step whose rows have not been taken. */
+  private later: readonly number[] = [];
+
   constructor(private readonly options: StageStepsOptions) {}
 
   /** @param replicas ascending */
@@ -63,7 +68,9 @@ export class StageSteps {
       if (this.add(round, replica, vector, adding)) adding = undefined;
     };
     flow.begin(replicas.length);
+    this.later = replicas;
     for (; passed < replicas.length && this.comes(round, passed); passed++) {
+      if (passed === 0) this.options.load(round);
       if (ahead > 0) this.pass(round, replicas[passed]!, passed);
       if (passed >= ahead) take();
     }
@@ -154,6 +161,7 @@ export class StageSteps {
     const { engine, flow, loader, stage } = this.options;
     const sinceMs = spans.now();
     const [rows] = loader?.take(round, replica) ?? [];
+    this.later = this.later.slice(this.later.indexOf(replica) + 1);
     if (loader) spans.add('take rows', sinceMs);
     const received = stage > 0 ? [flow.tensor(stage - 1, part, count, 'values')] : [];
     const inputs = [...received, ...engine.fields.map((field) => rows!.inputs[field]!)];
@@ -161,6 +169,7 @@ export class StageSteps {
       act({ inputs, targets: rows?.targets ?? [], weights: rows?.weights, count });
     } finally {
       loader?.release(round, replica);
+      if (this.later.length > 0) loader?.prefetch(round, this.later); // what had no free slot
     }
   }
 

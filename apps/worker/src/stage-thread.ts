@@ -13,7 +13,6 @@ import { BatchPlan } from './batch-plan.js';
 import {
   CELL_COMMITTED,
   CELL_PROGRESS,
-  CELL_STOPPING,
   type ComputeInit,
   type ContributionMessage,
   type FromCompute,
@@ -21,7 +20,7 @@ import {
 } from './compute-protocol.js';
 import { LentVectors, rangesOf } from './gradient-memory.js';
 import { LeakWatch } from './leak-guard.js';
-import { FlowStoppedError, StageFlow, type FlowMemory } from './stage-flow.js';
+import { StageFlow } from './stage-flow.js';
 import { StageSteps } from './stage-steps.js';
 
 /** At once. Replicas seldom move, so most of it is needed. */
@@ -33,7 +32,6 @@ const port = parentPort!;
 const init = workerData as ComputeInit;
 const cells = new Int32Array(init.cells);
 const send = (message: FromCompute): void => port.postMessage(message);
-const isStopping = (): boolean => Atomics.load(cells, CELL_STOPPING) === 1;
 const progress = (): void => void Atomics.add(cells, CELL_PROGRESS, 1);
 
 const { spec, data, description, thread: stage, threads: stages } = init;
@@ -43,18 +41,12 @@ const engine = await createStageEngine({ spec, format: data.format, layout, cuts
 const isLast = stage === stages - 1;
 const plan = new BatchPlan({ spec, examples: data.trainExamples, heldOutExamples: data.heldOutExamples, format: data.format });
 const loader =
-  isLast || engine.fields.length > 0
-    ? await BatchLoader.open({ spec, data, settings: Object.assign({}, init.rowsSettings, memoryShare()), isStopping })
-    : undefined;
+  isLast || engine.fields.length > 0 ? await BatchLoader.open({ spec, data, settings: init.rowsSettings, sharers: LOADERS }) : undefined;
 const gradients = new LentVectors(layout, init.lent!);
 const own = rangesOf(layout, engine.stage.variables);
 const generations = [0, 1].map((i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength));
-const evaluationRows = evaluationExamples(data);
-
-function memoryShare(): { readonly memoryBytes?: number } {
-  const { memoryBytes } = init.rowsSettings;
-  return memoryBytes === undefined ? {} : { memoryBytes: Math.floor(memoryBytes / LOADERS) };
-}
+/** Examples of a part of an evaluation. */
+let evaluationRows = 0;
 
 const guard = new LeakWatch(engine, {
   detector: new LeakDetector(init.leakLimits),
@@ -74,8 +66,9 @@ let contribution: ContributionMessage | undefined;
 let flow: StageFlow;
 let steps: StageSteps;
 
-function begin(memory: FlowMemory, widths: readonly number[]): void {
-  flow = new StageFlow(memory, { widths, rows: plan.maxExamples, evaluationRows, deadlineMs: spec.stepDeadlineMs }, stage, isStopping);
+function begin({ memory, sizes }: Extract<ToCompute, { kind: 'flow' }>): void {
+  evaluationRows = sizes.evaluationRows;
+  flow = new StageFlow(memory, Object.assign({ deadlineMs: spec.stepDeadlineMs }, sizes), stage, () => Atomics.load(cells, CELL_PROGRESS));
   steps = new StageSteps({
     engine,
     flow,
@@ -86,6 +79,7 @@ function begin(memory: FlowMemory, widths: readonly number[]): void {
     stage,
     stages,
     replicas: spec.replicas,
+    load,
     outputs: {
       contribution: (round, replica, examples, sums, isNode) => {
         const message: ContributionMessage = { kind: 'contribution', round, replica, examples, sums };
@@ -97,7 +91,7 @@ function begin(memory: FlowMemory, widths: readonly number[]): void {
         contribution = undefined;
       },
       progress,
-      isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
+      isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round,
     },
   });
 }
@@ -113,9 +107,11 @@ function load(generation: number): void {
 
 function step({ round, replicas, lent }: Extract<ToCompute, { kind: 'step' }>): void {
   gradients.lend(lent ?? []);
-  load(round);
   loader?.forget(round);
-  loader?.prefetch(round + 1, replicas, 0, PREFETCHED_ROUNDS); // they are loaded while this round is computed
+  if (Atomics.load(cells, CELL_COMMITTED) <= round) {
+    loader?.prefetch(round, replicas);
+    loader?.prefetch(round + 1, replicas, 0, PREFETCHED_ROUNDS); // they are loaded while this round is computed
+  }
   const run = (): void => steps.run(round, replicas);
   guard.watch(run, () => engine.traced(run));
   loader?.prefetch(round + 1, replicas); // what had no free slot
@@ -172,10 +168,9 @@ function evaluatePart(part: number, { from, to }: Part, next: Part | undefined):
 }
 
 function handle(message: ToCompute): void {
-  if (isStopping() && message.kind !== 'stop') return;
   switch (message.kind) {
     case 'flow':
-      return begin(message.memory, message.widths);
+      return begin(message);
     case 'step':
       return step(message);
     case 'evaluate':
@@ -183,10 +178,6 @@ function handle(message: ToCompute): void {
     case 'trace':
       if (message.isOn) return spans.start();
       return send({ kind: 'traced', recording: spans.stop() });
-    case 'stop':
-      engine.dispose();
-      void loader?.stop();
-      return port.close();
     default:
       throw new Error(`a stage does not take ${message.kind}: the spec is refused where a run needs it`);
   }
@@ -202,7 +193,6 @@ port.on('message', (message: ToCompute) => {
     if (message.kind === 'step') spans.add('step', sinceMs);
     restsSinceMs = spans.now();
   } catch (error) {
-    if (isStopping() || error instanceof FlowStoppedError) return;
     const { name, message: why, code } = error as Error & { readonly code?: unknown };
     const round = message.kind === 'step' ? message.round : 0;
     send({ kind: 'failed', code: (typeof code === 'string' ? code : name).slice(0, 100), message: why, round, replica: -1 });
@@ -214,5 +204,5 @@ send({
   fingerprint: engine.fingerprint,
   devices: engine.devices,
   gradients: undefined,
-  stage: { layers, width: passed?.reduce((a, b) => a * b, 1), rows: plan.maxExamples, evaluationRows },
+  stage: { layers, width: passed?.reduce((a, b) => a * b, 1), rows: plan.maxExamples, evaluationRows: evaluationExamples(data) },
 });

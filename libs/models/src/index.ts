@@ -1,3 +1,4 @@
+export { uncutReason } from '@paceline/engine';
 export { unzip, zip, type ExportFile } from './archive.js';
 export { builtInPreprocessing, planPreprocessing } from './preprocessing-of.js';
 export { StreamCutter, type Bytes } from './byte-stream.js';
@@ -26,7 +27,7 @@ export {
   type RowEncoder,
 } from './rows.js';
 export type { ShardSource } from '@paceline/data';
-export { uncutReason, variablesInKerasOrder } from './keras-weights.js';
+export { variablesInKerasOrder } from './keras-weights.js';
 export {
   readRecording,
   RecordingError,

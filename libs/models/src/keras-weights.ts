@@ -1,7 +1,5 @@
 /** The variables of a model in the order of Keras' `model.weights`: layer by layer, in each what is trained before what is not. */
 import { modelVariables, ModelError } from '@paceline/engine';
-
-export { uncutReason } from '@paceline/engine';
 import type { RunSpec, VariableSpec } from '@paceline/spec';
 import { isPart, type Config } from './stock-layers.js';
 

@@ -142,4 +142,7 @@ test('another number of stages does away with where those of the source end, and
   expect(strategyOf({ stages: 2 })).not.toHaveProperty('cutAfter');
   expect(strategyOf({ cutAfter: ['a'] })).toMatchObject({ cutAfter: ['a'] });
   expect(strategyOf({ stages: 2, cutAfter: ['b'] })).toMatchObject({ stages: 2, cutAfter: ['b'] });
+  const other = specOf(inheritSpec(source, { model: 'cnn' })).strategy;
+  expect(other).toMatchObject({ stages: 3 });
+  expect(other).not.toHaveProperty('cutAfter');
 });

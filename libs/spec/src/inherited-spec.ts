@@ -77,7 +77,13 @@ export function inheritSpec(source: RunSpec, given: unknown): unknown {
   });
   // The checkpoint has the weights: where those of the source came from is over.
   const { weights: _over, ...kept } = source;
-  return { ...kept, ...given, ...Object.fromEntries(merged) };
+  const inherited: Record<string, unknown> = { ...kept, ...given, ...Object.fromEntries(merged) };
+  // The layers of another model have other names.
+  const { strategy } = inherited;
+  const namesCuts = isObject(given['strategy']) && 'cutAfter' in given['strategy'];
+  if ('model' in given && !namesCuts && isObject(strategy) && 'cutAfter' in strategy)
+    inherited['strategy'] = Object.fromEntries(Object.entries(strategy).filter(([field]) => field !== 'cutAfter'));
+  return inherited;
 }
 
 /**

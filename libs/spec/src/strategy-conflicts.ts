@@ -124,7 +124,7 @@ function stageConflicts({ stages, cutAfter, accumulate }: z.output<typeof modelP
   if (cutAfter && stages !== undefined && cutAfter.length !== stages - 1)
     conflicts.push([
       'strategy.cutAfter',
-      `names ${cutAfter.length} ${cutAfter.length === 1 ? 'layer' : 'layers'}, and ${stages} stages end after ${stages - 1} and the last one: give ${stages - 1}, or set stages to ${cutAfter.length + 1}`,
+      `names ${cutAfter.length} ${cutAfter.length === 1 ? 'layer' : 'layers'}, but ${stages} stages have ${stages - 1} ${stages === 2 ? 'cut' : 'cuts'} between them: name ${stages - 1}, or set stages to ${cutAfter.length + 1}`,
     ]);
   if (accumulate > 1)
     conflicts.push([

@@ -238,7 +238,7 @@ test('stages: what does not go with them is refused with the reason', () => {
   expect(staged({ stages: 1 })).toEqual([expect.stringMatching(/^strategy\.stages: must be at least 2/)]);
   expect(staged({ cutAfter: ['a', 'b'] })).toEqual([]);
   expect(staged({ stages: 2, cutAfter: ['a', 'b'] })).toEqual([
-    expect.stringMatching(/^strategy\.cutAfter: names 2 layers, and 2 stages end after 1 and the last one: give 1, or set stages to 3/),
+    expect.stringMatching(/^strategy\.cutAfter: names 2 layers, but 2 stages have 1 cut between them: name 1, or set stages to 3/),
   ]);
   expect(staged({ cutAfter: [] })[0]).toMatch(/^strategy\.cutAfter: /);
   expect(staged({ accumulate: 2 })).toEqual([expect.stringMatching(/^strategy\.accumulate: must be 1 .*take more replicas/)]);
@@ -308,6 +308,7 @@ test.each([
   [{ strategy: { kind: 'local-update', servers: 1 } }, 'servers'],
   [{ strategy: { kind: 'local-update', workers: 2 } }, 'workers'],
   [{ strategy: { kind: 'multi-worker-mirrored', workers: 1 } }, 'workers'],
+  [{ strategy: { kind: 'model-parallel', workers: 1 } }, 'workers'],
   [{ strategy: { kind: 'mirrored' } }, 'worker'],
   [{ strategy: { kind: 'one-device' } }, 'worker'],
   [{ strategy: { kind: 'of a newer server', workers: 3 } }, 'servers'],

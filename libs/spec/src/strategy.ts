@@ -16,7 +16,7 @@ import { LIMITS } from './limits.js';
 import { positiveRate } from './optimizer-spec.js';
 import { shardHolders } from './shard-holders.js';
 
-/** A model seldom has as many layers that can be told apart as a machine has cores. */
+/** Also by default: how many are of use depends on the model, and not on the cores alone. */
 const FEWEST_STAGES = 2;
 /** With the names of the models that it is nested in. */
 const LAYER_NAME_CHARACTERS = 300;

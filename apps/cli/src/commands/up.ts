@@ -49,7 +49,7 @@ export function addStackCommands(program: Command, act: Act): void {
     )
     .option(
       '--servers <n>',
-      'parameter-server processes; runs of strategy multi-worker-mirrored need none',
+      'parameter-server processes; runs whose workers hold the parameters need none',
       wholeNumber('--servers', 0, 64),
       1,
     )

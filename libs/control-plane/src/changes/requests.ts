@@ -1,5 +1,5 @@
 /** What a person's request changes in the rows of a run: the table of requests.ts, and whether what is asked for is possible. */
-import { isHeldAlone, LIMITS, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { LIMITS, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { answerRequest, type RunRequest } from '../lifecycle/requests.js';
 import { serverProcesses, type StoredRun } from '../dispatch/rows.js';
 import type { RunChange, StatusMove, StoredEvent } from './moves.js';
@@ -83,7 +83,7 @@ function resume(spec: RunSpec, servers: number | undefined, begins: boolean): Re
 }
 
 const holdersInWords = (strategy: RunSpec['strategy']): string =>
-  isHeldAlone(strategy) ? 'its worker holds' : `its ${shardCount(strategy)} workers hold`;
+  shardCount(strategy) === 1 ? 'its worker holds' : `its ${shardCount(strategy)} workers hold`;
 
 function scale(run: AskedRun, asked: Extract<AskedOfRun, { request: 'scale' }>): RequestStep {
   const { replicas, strategy } = run.spec as RunSpec;

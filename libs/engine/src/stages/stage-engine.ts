@@ -9,6 +9,7 @@ import type { Layout } from '@paceline/learning';
 import { matchesPatterns, type BackendName, type ModelDescription, type RowFormat } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type StartedBackend } from '../backends/start-backend.js';
+import { WasmMemory } from '../backends/tensor-memory.js';
 import { describeModel } from '../describe/describe.js';
 import type { Batch, Engine, FlatVector, TrainedPart } from '../engine.js';
 import { differentiableLoss } from '../loss/loss.js';
@@ -45,7 +46,10 @@ export interface StageEngine extends Pick<Engine, 'fingerprint' | 'devices' | 'm
   readonly fields: readonly number[];
   /** Takes its variables over from a flat vector in the order of its layout. */
   load(flat: Float32Array): void;
-  /** In training: what the stage gives the next one, [count, ...]. What their gradients need is kept until `gradients` of the same key, or `forget`. */
+  /**
+   * In training: what the stage gives the next one, [count, ...]. What their gradients need is kept until `gradients` of the same key, or `forget`; the arrays of the
+   * batch are the caller's again when this returns.
+   */
   pass(key: StageKey, batch: Pick<Batch, 'inputs' | 'count'>, passed: Float32Array): void;
   /**
    * @returns the sums of the metrics in the order of `metricNames`, and first the loss over the examples, with the penalties on the variables of the stage; the
@@ -172,7 +176,7 @@ class TfjsStageEngine implements StageEngine {
     if (this.kept.has(key.replica)) throw new Error(`rows of replica ${key.replica} are passed on twice`);
     store.restoreState();
     this.during(key, () => {
-      const { inputs, output } = model.passing(batch);
+      const { inputs, output } = model.passing(this.owned(batch));
       const xs: tf.Tensor[] = [...store.trainable, ...(this.returns ? inputs.slice(0, 1) : [])];
       const forward = xs.length > 0 ? KeptForward.of(output) : undefined;
       this.kept.set(key.replica, { round: key.round, forward, xs, state: store.stateNow() });
@@ -205,6 +209,11 @@ class TfjsStageEngine implements StageEngine {
   forget(): void {
     for (const { forward } of this.kept.values()) forward?.dispose();
     this.kept.clear();
+  }
+
+  /** Backends other than wasm keep the arrays that they are given, and read them when the gradients are due. */
+  private owned({ inputs, count }: Pick<Batch, 'inputs' | 'count'>): Pick<Batch, 'inputs' | 'count'> {
+    return { inputs: this.backend.memory instanceof WasmMemory ? inputs : inputs.map((input) => input.slice()), count };
   }
 
   private passedGradients({ forward, xs }: Kept, count: number, passed: Float32Array): Taken {

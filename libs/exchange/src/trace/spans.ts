@@ -20,6 +20,7 @@ export const SPAN_NAMES = [
   'update',
   'publish',
   'commit',
+  'wait for stage',
 ] as const;
 export type SpanName = (typeof SPAN_NAMES)[number];
 
