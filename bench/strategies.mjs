@@ -1,18 +1,19 @@
 /**
  * bench strategies: a model by each synchronous strategy of runs on the same workers, examples per second and processor time
  *
- * Every repetition trains new runs in turn on one stack, the MLP 784-256-128-10 or the CNN (`--model`) with 128 examples per replica and round, and as many
- * replicas as `--workers`: over `--servers` parameter servers with all workers and with one, with workers that hold the parameters, and with one worker that
+ * Every repetition trains new runs in turn on one stack, the MLP 784-256-128-10, the CNN or six dense layers of 1,024 units (`--model mlp`, `cnn` or `deep`) with 128
+ * examples per replica and round, and as many replicas as `--workers`, or `--replicas` of them: over `--servers` parameter servers with all workers and with one, with workers that hold the parameters, and with one worker that
  * has a compute thread for each replica, over parameter servers (hybrid) and without them (mirrored), or one for each of two stages (model-parallel). Placement and the first rounds belong to the set-up and
  * not to the figure: examples of the rounds after those / time from their beginning to the last commit, as the coordinator dated them. Figures are the medians
  * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
- * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux).
+ * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux). workerPeakMB is the largest resident memory of a worker
+ * in a run (VmHWM, Linux). It is told where `--only` leaves one row: a process keeps memory of the runs before. `--only` takes some kinds of strategies.
  *
  * With `--peer-python PYTHON --peer-folder FOLDER` each repetition also runs the peer scripts (`--peers`), with the same number of steps and the same batch per worker: PyTorch's
  * DistributedDataParallel (torch_ddp.py) and TensorFlow's MultiWorkerMirroredStrategy (tf_mwms.py). With `--check` it exits with 1 when multi-worker-mirrored is slower than
  * PyTorch with the MLP, or than TensorFlow with the CNN.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { Stack } from '@paceline/testkit';
 import { median } from './median.mjs';
@@ -23,6 +24,8 @@ const { values: flags } = parseArgs({
     json: { type: 'boolean', default: false },
     model: { type: 'string', default: 'mlp' },
     workers: { type: 'string', default: '2' },
+    replicas: { type: 'string' },
+    only: { type: 'string' },
     servers: { type: 'string', default: '1' },
     batch: { type: 'string', default: '128' },
     rounds: { type: 'string', default: '1200' },
@@ -34,7 +37,22 @@ const { values: flags } = parseArgs({
   },
 });
 const [workers, servers, batch] = [Number(flags.workers), Number(flags.servers), Number(flags.batch)];
-const model = flags.model === 'cnn' ? 'cnn' : 'mlp';
+const replicas = Number(flags.replicas ?? workers);
+const model = flags.model === 'cnn' || flags.model === 'deep' ? flags.model : 'mlp';
+const UNITS = 1024;
+/** Six million parameters in layers of about the same size, so that a copy of it weighs something. */
+const DEEP = {
+  topology: {
+    class_name: 'Sequential',
+    config: {
+      layers: [
+        { class_name: 'Flatten', config: { batch_input_shape: [null, 28, 28, 1] } },
+        ...Array.from({ length: 6 }, () => ({ class_name: 'Dense', config: { units: UNITS, activation: 'relu' } })),
+        { class_name: 'Dense', config: { units: 10, activation: 'softmax' } },
+      ],
+    },
+  },
+};
 const WARM_UP_ROUNDS = 20;
 const rounds = WARM_UP_ROUNDS + Number(flags.rounds);
 const DEADLINE_MS = 300_000;
@@ -43,7 +61,7 @@ const TICK_MS = 10;
 
 /** @typedef {{ strategy: NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, workers: number, threads: number }} Row */
 /** @type {readonly Row[]} */
-const ROWS = [
+const ALL_ROWS = [
   { strategy: { kind: 'parameter-server', servers, startWorkers: workers }, workers, threads: 1 },
   { strategy: { kind: 'parameter-server', servers }, workers: 1, threads: 1 },
   { strategy: { kind: 'multi-worker-mirrored', workers }, workers, threads: 1 },
@@ -51,6 +69,8 @@ const ROWS = [
   { strategy: { kind: 'mirrored', threads: workers }, workers: 1, threads: workers },
   ...(workers > 1 ? [/** @type {const} */ ({ strategy: { kind: 'model-parallel', stages: 2 }, workers: 1, threads: 2 })] : []),
 ];
+
+const ROWS = ALL_ROWS.filter(({ strategy: { kind } }) => flags.only === undefined || flags.only.split(',').includes(kind));
 
 /** The names of the peers in the table. */
 const PEERS = /** @type {Readonly<Record<string, string>>} */ ({
@@ -78,16 +98,34 @@ function cpuMs(stack) {
 }
 
 /**
+ * The most resident memory of a worker since `forget`, in MiB (Linux).
+ * @param {Stack} stack
+ */
+function peakMB(stack) {
+  const peaks = stack.workers.map(({ child }) => {
+    const kilobytes = /^VmHWM:\s+(?<kB>\d+) kB$/mu.exec(readFileSync(`/proc/${child.pid}/status`, 'latin1'))?.groups?.['kB'];
+    return Number(kilobytes) / 1024;
+  });
+  return Math.round(Math.max(...peaks));
+}
+
+/** @param {Stack} stack */
+function forgetPeaks(stack) {
+  for (const { child } of stack.workers) writeFileSync(`/proc/${child.pid}/clear_refs`, '5');
+}
+
+/**
  * @param {Stack} stack
  * @param {Row} row
  * @param {number} seed
  */
 async function trained(stack, row, seed) {
   const { kind } = row.strategy;
+  forgetPeaks(stack);
   const { id } = await stack.client.createRun({
-    model,
-    globalBatch: batch * workers,
-    replicas: workers,
+    model: model === 'deep' ? DEEP : model,
+    globalBatch: batch * replicas,
+    replicas,
     length: { rounds },
     seed,
     strategy: row.strategy,
@@ -108,15 +146,16 @@ async function trained(stack, row, seed) {
   const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: WARM_UP_ROUNDS, maxPoints: 2_000 });
   const [first, last] = [series?.points[0], series?.points.at(-1)];
   if (!first || !last || last === first || !begun) throw new Error('too few rounds came to be measured: give more with --rounds');
-  const perRound = batch * workers;
+  const perRound = batch * replicas;
   return {
     speed: ((last.round - first.round) * perRound * 1000) / (last.atMs - first.atMs),
+    peak: peakMB(stack),
     cpu: (endMs - begun.ms) / Math.max(1, rounds - begun.round) / (perRound / 1000),
   };
 }
 
 const stack = await Stack.start({ servers, workers });
-/** @type {{ speed: number, cpu: number }[][]} */
+/** @type {{ speed: number, cpu: number, peak: number }[][]} */
 const figures = ROWS.map(() => []);
 /** @type {Map<string, number[]>} */
 const ofPeers = new Map(peers.map((script) => [script, []]));
@@ -151,6 +190,7 @@ const own = ROWS.map(({ strategy: { kind }, ...size }, i) => {
     ...size,
     ...speed,
     cpuMs: cpu,
+    ...(ROWS.length === 1 && { workerPeakMB: Math.round(median((figures[i] ?? []).map(({ peak }) => peak))) }),
     ...(times !== undefined && { [model === 'mlp' ? 'timesPytorch' : 'timesTensorflow']: Number(times.toFixed(2)) }),
     ...(isHeld && { holds: times >= 1 }),
   };
