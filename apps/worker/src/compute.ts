@@ -19,7 +19,7 @@ import {
 } from './compute-protocol.js';
 import { GradientMemory, GradientReader, gradientVectorsOf, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
-import { boundaryBytes, flowMemory, flowSizes } from './stage-flow.js';
+import { boundaryBytes, flowMemory } from './stage-flow.js';
 import { StageNodes } from './stage-nodes.js';
 import { ComputeStartError, ThreadHandle, threadName } from './thread-handle.js';
 import { ThreadNodes } from './thread-nodes.js';
@@ -38,8 +38,8 @@ export class Compute implements SeatCompute {
   onLeak: ((leak: Leak) => void) | undefined;
   private readonly cells: Int32Array;
   private gradients: GradientReader | undefined;
-  private readonly nodes: ThreadNodes | undefined;
-  private readonly stages: StageNodes | undefined;
+  private nodes: ThreadNodes | undefined;
+  private stages: StageNodes | undefined;
   private events: SeatComputeEvents | undefined;
   private hasLeaked = false;
   private stopped = false;
@@ -203,6 +203,8 @@ export class Compute implements SeatCompute {
     // The memory is shared with the threads: who still holds this object does not hold that.
     this.gradients = undefined;
     this.memory = undefined;
+    this.nodes = undefined;
+    this.stages = undefined;
   }
 
   /** With the next step, which follows at once as a rule: a message costs more than what it says. */
@@ -277,7 +279,7 @@ export class Compute implements SeatCompute {
 function joinStages(handles: readonly ThreadHandle[]): void {
   const stages = handles.map(({ stage }) => stage!);
   const { rows, evaluationRows } = stages[0]!;
-  const sizes = flowSizes({ widths: stages.flatMap(({ width }) => width ?? []), rows, evaluationRows });
+  const sizes = { widths: stages.flatMap(({ width }) => width ?? []), rows, evaluationRows };
   try {
     const memory = flowMemory(sizes);
     for (const handle of handles) handle.post({ kind: 'flow', memory, sizes });

@@ -22,7 +22,7 @@ import { spans } from '@paceline/exchange';
 const SPINS = 1_000;
 const LOOK_EVERY_MS = 250;
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
-/** Of a boundary, in an evaluation. */
+/** Of a boundary, for several parts of an evaluation. */
 const EVALUATION_BYTES = 64 << 20;
 /** Parts of an evaluation that are on their way over a boundary. */
 const EVALUATION_SLOTS = 2;
@@ -54,19 +54,14 @@ export interface FlowMemory {
 /** Micro-batches that may lie in a boundary at once. */
 const slotsOf = ({ widths }: Pick<FlowPlan, 'widths'>, boundary: number): number => widths.length + 1 - boundary;
 
-/**
- * Sizes with which an evaluation takes no more than this of a boundary, however wide its tensor is; one example in any case.
- * @param evaluationRows that the loader prepares at once
- */
-export const flowSizes = ({ widths, rows, evaluationRows }: FlowSizes): FlowSizes => {
-  const most = Math.floor(EVALUATION_BYTES / (EVALUATION_SLOTS * Math.max(...widths) * FLOAT_BYTES));
-  return { widths, rows, evaluationRows: Math.max(1, Math.min(evaluationRows, most)) };
-};
+/** Parts of an evaluation that may lie in a boundary: one where two would take too much. A part is as large as one engine evaluates at once, so that its loss is the same. */
+const evaluationSlotsOf = ({ widths, evaluationRows }: FlowSizes, boundary: number): number =>
+  EVALUATION_SLOTS * evaluationRows * widths[boundary]! * FLOAT_BYTES > EVALUATION_BYTES ? 1 : EVALUATION_SLOTS;
 
 /** Bytes of each boundary. */
 export function boundaryBytes(plan: FlowSizes): number[] {
   return plan.widths.map((width, boundary) => {
-    const rows = Math.max(2 * slotsOf(plan, boundary) * plan.rows, EVALUATION_SLOTS * plan.evaluationRows);
+    const rows = Math.max(2 * slotsOf(plan, boundary) * plan.rows, evaluationSlotsOf(plan, boundary) * plan.evaluationRows);
     return rows * width * FLOAT_BYTES;
   });
 }
@@ -145,7 +140,8 @@ export class StageFlow {
 
   /** In an evaluation: waits until the boundary behind this stage has room for a part. @throws StageStalledError */
   hasRoom(part: number): void {
-    if (part >= EVALUATION_SLOTS) this.comesBack(part - EVALUATION_SLOTS);
+    const slots = evaluationSlotsOf(this.plan, this.stage);
+    if (part >= slots) this.comesBack(part - slots);
   }
 
   /** The command is over for this stage, and when this returns for those behind it. @throws StageStalledError */
@@ -171,7 +167,8 @@ export class StageFlow {
   /** The same of a part of an evaluation. */
   evaluated(boundary: number, part: number, rows: number): Float32Array {
     const width = this.plan.widths[boundary]!;
-    return this.boundaries[boundary]!.subarray((part % EVALUATION_SLOTS) * this.plan.evaluationRows * width).subarray(0, rows * width);
+    const slot = part % evaluationSlotsOf(this.plan, boundary);
+    return this.boundaries[boundary]!.subarray(slot * this.plan.evaluationRows * width).subarray(0, rows * width);
   }
 
   private doneCell(stage: number): number {

@@ -69,8 +69,10 @@ export class StageSteps {
     };
     flow.begin(replicas.length);
     this.later = replicas;
+    // While the first micro-batch is on its way; the first stage looks before whether it is wanted.
+    if (stage > 0) this.options.load(round);
     for (; passed < replicas.length && this.comes(round, passed); passed++) {
-      if (passed === 0) this.options.load(round);
+      if (passed === 0 && stage === 0) this.options.load(round);
       if (ahead > 0) this.pass(round, replicas[passed]!, passed);
       if (passed >= ahead) take();
     }

@@ -27,6 +27,8 @@ import { StageSteps } from './stage-steps.js';
 const PREFETCHED_ROUNDS = 4;
 /** The first stage and the last one read rows as a rule, and share the bound on their memory. */
 const LOADERS = 2;
+/** Share of the step deadline after which a stage says what it waits for: after the loader would have, and before the worker is declared lost. */
+const WAIT_SHARE = 0.9;
 
 const port = parentPort!;
 const init = workerData as ComputeInit;
@@ -40,13 +42,16 @@ const { backend } = init.engine;
 const engine = await createStageEngine({ spec, format: data.format, layout, cuts: stageCutsOf(spec.strategy)!, index: stage, backend });
 const isLast = stage === stages - 1;
 const plan = new BatchPlan({ spec, examples: data.trainExamples, heldOutExamples: data.heldOutExamples, format: data.format });
+/** A stage that reads no input needs no augmented one. */
+const read = engine.fields.length > 0 ? spec : Object.assign({}, spec, { augmentation: undefined });
 const loader =
-  isLast || engine.fields.length > 0 ? await BatchLoader.open({ spec, data, settings: init.rowsSettings, sharers: LOADERS }) : undefined;
+  isLast || engine.fields.length > 0
+    ? await BatchLoader.open({ spec: read, data, settings: init.rowsSettings, sharers: LOADERS })
+    : undefined;
 const gradients = new LentVectors(layout, init.lent!);
 const own = rangesOf(layout, engine.stage.variables);
 const generations = [0, 1].map((i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength));
-/** Examples of a part of an evaluation. */
-let evaluationRows = 0;
+const evaluationRows = evaluationExamples(data);
 
 const guard = new LeakWatch(engine, {
   detector: new LeakDetector(init.leakLimits),
@@ -67,8 +72,9 @@ let flow: StageFlow;
 let steps: StageSteps;
 
 function begin({ memory, sizes }: Extract<ToCompute, { kind: 'flow' }>): void {
-  evaluationRows = sizes.evaluationRows;
-  flow = new StageFlow(memory, Object.assign({ deadlineMs: spec.stepDeadlineMs }, sizes), stage, () => Atomics.load(cells, CELL_PROGRESS));
+  flow = new StageFlow(memory, Object.assign({ deadlineMs: spec.stepDeadlineMs * WAIT_SHARE }, sizes), stage, () =>
+    Atomics.load(cells, CELL_PROGRESS),
+  );
   steps = new StageSteps({
     engine,
     flow,
@@ -204,5 +210,5 @@ send({
   fingerprint: engine.fingerprint,
   devices: engine.devices,
   gradients: undefined,
-  stage: { layers, width: passed?.reduce((a, b) => a * b, 1), rows: plan.maxExamples, evaluationRows: evaluationExamples(data) },
+  stage: { layers, width: passed?.reduce((a, b) => a * b, 1), rows: plan.maxExamples, evaluationRows },
 });
