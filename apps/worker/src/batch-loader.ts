@@ -250,6 +250,26 @@ export class BatchLoader {
 export const evaluationExamples = ({ format, evalExamples, heldOutExamples = 0 }: RunData): number =>
   Math.max(1, Math.min(EVALUATION_EXAMPLES, Math.max(evalExamples, heldOutExamples), Math.floor(EVALUATION_BYTES / exampleBytes(format))));
 
+interface ExampleRange {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** What of a block is evaluated at once. */
+export interface EvaluationPart extends ExampleRange {
+  readonly block: ExampleRange;
+}
+
+/** @param most examples at once */
+export function evaluationParts(blocks: readonly ExampleRange[], most: number): EvaluationPart[] {
+  return blocks.flatMap((block) =>
+    Array.from({ length: Math.ceil((block.to - block.from) / most) }, (_, i): EvaluationPart => {
+      const from = block.from + i * most;
+      return { block, from, to: Math.min(from + most, block.to) };
+    }),
+  );
+}
+
 function started(thread: Worker): Promise<void> {
   return new Promise((resolve, reject) => {
     const settle = (act: () => void): void => {

@@ -2,16 +2,15 @@
  * The compute thread: owns the engine. It takes messages in order, works synchronously (tf.js operations block anyway) and
  * answers with contributions and gradient nodes. See compute-protocol.ts for who owns which memory.
  */
-import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
 import { codecOf } from '@paceline/codecs';
-import { collectGarbage, createEngine, LeakDetector, withSmallTables } from '@paceline/engine';
+import { createEngine, withSmallTables } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
 import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { seatLayout } from '@paceline/hosting';
 import { createLayout, createSchedule, exchangeOf, LocalUpdates, shardChunks, workerDescription } from '@paceline/learning';
 import { backupReplicasOf, CODECS, movingRate, rateFactor, roundsOf, stepsBefore, type CodecSpec, type RunSpec } from '@paceline/spec';
-import { BatchLoader } from './batch-loader.js';
+import { BatchLoader, evaluationParts } from './batch-loader.js';
 import {
   CELL_COMMITTED,
   CELL_PROGRESS,
@@ -23,6 +22,7 @@ import {
 } from './compute-protocol.js';
 import { GradientMemory, gradientVectorsOf, LentVectors, type Vector, type VectorEncoder } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
+import { leakOptions } from './leak-options.js';
 import { LocalReplicas } from './local-replicas.js';
 import { ReplicaSteps, type StepOutputs } from './replica-steps.js';
 import { SparseWork } from './sparse-work.js';
@@ -111,18 +111,10 @@ function sendNode(round: number, lo: number, hi: number, vector: Vector): void {
   send({ ...node, ...(leaf && { contribution: { ...leaf, lost } }), vector: bytes, encoded: parts });
 }
 
-const guard = new LeakGuard(engine, {
-  detector: new LeakDetector(init.leakLimits),
-  limits: init.leakLimits,
-  collect: collectGarbage,
-  rssBytes: () => process.memoryUsage.rss(),
-  nowMs: () => performance.now(),
-  heapBytes: () => {
-    const { used_heap_size, external_memory } = getHeapStatistics();
-    return used_heap_size + external_memory;
-  },
-  found: (leak) => send({ kind: 'leak', leak }),
-});
+const guard = new LeakGuard(
+  engine,
+  leakOptions(init.leakLimits, (leak) => send({ kind: 'leak', leak })),
+);
 const hasBackups = backupReplicasOf(spec.strategy) > 0;
 const outputs: StepOutputs = {
   contribution: contribute,
@@ -195,13 +187,7 @@ function load(generation: number): void {
 
 function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
   load(generation);
-  const most = loader.evaluationExamples;
-  const parts = blocks.flatMap((block) =>
-    Array.from({ length: Math.ceil((block.to - block.from) / most) }, (_, i) => {
-      const from = block.from + i * most;
-      return { block, from, to: Math.min(from + most, block.to) };
-    }),
-  );
+  const parts = evaluationParts(blocks, loader.evaluationExamples);
   let [sums, examples] = [engine.metricNames.map(() => 0), 0];
   for (const [i, { block, from, to }] of parts.entries()) {
     if (isStopping()) return;

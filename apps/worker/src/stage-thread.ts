@@ -2,13 +2,12 @@
  * A compute thread that has one stage of the model (strategy model-parallel). It takes messages as compute-thread.ts does, and works on them synchronously; while it
  * does, it waits for the stages beside it in shared memory (stage-flow.ts).
  */
-import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
-import { collectGarbage, createStageEngine, LeakDetector, type Batch } from '@paceline/engine';
+import { createStageEngine, type Batch } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
 import { createLayout } from '@paceline/learning';
 import { stageCutsOf } from '@paceline/spec';
-import { BatchLoader, evaluationExamples } from './batch-loader.js';
+import { BatchLoader, evaluationExamples, evaluationParts, type EvaluationPart } from './batch-loader.js';
 import { BatchPlan } from './batch-plan.js';
 import {
   CELL_COMMITTED,
@@ -20,6 +19,7 @@ import {
 } from './compute-protocol.js';
 import { LentVectors, rangesOf } from './gradient-memory.js';
 import { LeakWatch } from './leak-guard.js';
+import { leakOptions } from './leak-options.js';
 import { StageFlow } from './stage-flow.js';
 import { StageSteps } from './stage-steps.js';
 
@@ -53,18 +53,10 @@ const own = rangesOf(layout, engine.stage.variables);
 const generations = [0, 1].map((i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength));
 const evaluationRows = evaluationExamples(data);
 
-const guard = new LeakWatch(engine, {
-  detector: new LeakDetector(init.leakLimits),
-  limits: init.leakLimits,
-  collect: collectGarbage,
-  rssBytes: () => process.memoryUsage.rss(),
-  nowMs: () => performance.now(),
-  heapBytes: () => {
-    const { used_heap_size, external_memory } = getHeapStatistics();
-    return used_heap_size + external_memory;
-  },
-  found: (leak) => send({ kind: 'leak', leak }),
-});
+const guard = new LeakWatch(
+  engine,
+  leakOptions(init.leakLimits, (leak) => send({ kind: 'leak', leak })),
+);
 
 /** A contribution waits here when its node follows at once: one message says both. */
 let contribution: ContributionMessage | undefined;
@@ -125,20 +117,9 @@ function step({ round, replicas, lent }: Extract<ToCompute, { kind: 'step' }>): 
   guard.afterRound();
 }
 
-interface Part {
-  readonly from: number;
-  readonly to: number;
-  readonly block: { readonly from: number; readonly to: number };
-}
-
 function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
   load(generation);
-  const parts = blocks.flatMap((block) =>
-    Array.from({ length: Math.ceil((block.to - block.from) / evaluationRows) }, (_, i): Part => {
-      const from = block.from + i * evaluationRows;
-      return { block, from, to: Math.min(from + evaluationRows, block.to) };
-    }),
-  );
+  const parts = evaluationParts(blocks, evaluationRows);
   let sums = engine.metricNames.map(() => 0);
   flow.begin(parts.length);
   for (const [i, part] of parts.entries()) {
@@ -153,7 +134,7 @@ function evaluate(generation: number, blocks: readonly { from: number; to: numbe
   flow.end();
 }
 
-function evaluatePart(part: number, { from, to }: Part, next: Part | undefined): Float64Array {
+function evaluatePart(part: number, { from, to }: EvaluationPart, next: EvaluationPart | undefined): Float64Array {
   flow.comes(part);
   if (!isLast) flow.hasRoom(part);
   const rows = loader?.takeEvaluation(from, to);
