@@ -22,7 +22,7 @@ import { spans } from '@paceline/exchange';
 const SPINS = 1_000;
 const LOOK_EVERY_MS = 250;
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
-/** Of a boundary, for several parts of an evaluation. */
+/** A boundary holds two parts of an evaluation where they take no more bytes than this. */
 const EVALUATION_BYTES = 64 << 20;
 /** Parts of an evaluation that are on their way over a boundary. */
 const EVALUATION_SLOTS = 2;
@@ -68,7 +68,7 @@ export function boundaryBytes(plan: FlowSizes): number[] {
 
 /** @throws RangeError where there is not so much memory */
 export const flowMemory = (plan: FlowSizes): FlowMemory => ({
-  cells: new SharedArrayBuffer((1 + 2 * plan.widths.length + plan.widths.length + 1) * Int32Array.BYTES_PER_ELEMENT),
+  cells: new SharedArrayBuffer((2 + 3 * plan.widths.length) * Int32Array.BYTES_PER_ELEMENT),
   boundaries: boundaryBytes(plan).map((bytes) => new SharedArrayBuffer(bytes)),
 });
 
@@ -108,7 +108,7 @@ export class StageFlow {
     if (this.stage === 0) Atomics.store(this.cells, CUT, parts);
   }
 
-  /** Of the first stage: this part and those behind it are left out. */
+  /** The first stage leaves out this part and those behind it, and so do all others. */
   cut(part: number): void {
     Atomics.store(this.cells, CUT, part);
   }
@@ -141,7 +141,9 @@ export class StageFlow {
   /** In an evaluation: waits until the boundary behind this stage has room for a part. @throws StageStalledError */
   hasRoom(part: number): void {
     const slots = evaluationSlotsOf(this.plan, this.stage);
-    if (part >= slots) this.comesBack(part - slots);
+    const taken = part - slots;
+    if (taken >= 0)
+      this.await(returnedCell(this.stage), this.before + taken + 1, `stage ${this.stage + 1} to take part ${taken} of the evaluation`);
   }
 
   /** The command is over for this stage, and when this returns for those behind it. @throws StageStalledError */

@@ -69,14 +69,14 @@ export class StageSteps {
     };
     flow.begin(replicas.length);
     this.later = replicas;
-    // While the first micro-batch is on its way; the first stage looks before whether it is wanted.
+    // The other stages load while the first micro-batch is on its way. The first one loads when it knows that the round is wanted.
     if (stage > 0) this.options.load(round);
     for (; passed < replicas.length && this.comes(round, passed); passed++) {
       if (passed === 0 && stage === 0) this.options.load(round);
       if (ahead > 0) this.pass(round, replicas[passed]!, passed);
       if (passed >= ahead) take();
     }
-    // Who waits for a micro-batch that is left out goes on, and takes the gradients of those that are not.
+    // The next stage may wait for a micro-batch that is left out: it has to go on, as this one waits for the gradients of the others.
     if (passed < replicas.length) flow.passed(replicas.length - 1);
     while (taken < passed) take();
     adding?.tree.dispose();
@@ -144,18 +144,18 @@ export class StageSteps {
     const { engine, flow, gradients, own, stage } = this.options;
     const out = gradients.pieces(vector);
     const received = stage > 0 ? flow.tensor(stage - 1, part, count, 'gradients') : undefined;
-    let sums = new Float64Array(0);
+    let sums: number[] = [];
     const compute = (batch: Batch): void => {
       const sinceMs = spans.now();
       const passed = this.isLast ? undefined : flow.tensor(stage, part, count, 'gradients');
-      sums = Float64Array.from(engine.gradients({ round, replica }, batch, { out, passed, received }));
+      sums = [...engine.gradients({ round, replica }, batch, { out, passed, received })];
       spans.add('compute', sinceMs);
     };
     if (this.isLast) this.withRows(round, replica, part, count, compute);
     else compute({ inputs: [], targets: [], count });
     // A loss may be no number while its slope is one, as that of a logarithm is: such a round must not count.
     if (!Number.isFinite(sums[0])) gradients.clearRanges(vector, [{ offset: own[0]!.offset, length: 1 }], Number.NaN);
-    return [...sums];
+    return sums;
   }
 
   /** Runs something over the rows of a micro-batch, with the tensor from the stage in front as their first input. */

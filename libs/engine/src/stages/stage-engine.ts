@@ -248,21 +248,9 @@ class TfjsStageEngine implements StageEngine {
   }
 
   evaluate(batch: Batch, passed?: Float32Array): Float64Array {
-    const { model, store, backend } = this;
-    if (passed) {
-      this.predict(batch, [passed]);
-      const sums = model.zeros();
-      sums[0]! += this.penalties(batch.count);
-      return sums;
-    }
-    backend.activate();
-    model.checkBatch(batch);
-    store.restoreState();
-    let sums = model.zeros();
-    tf.tidy(() => {
-      const { outputs, masks } = model.outputs(batch);
-      sums = model.scored(batch, backend.memory, outputs, [], masks);
-    });
+    let sums = this.model.zeros();
+    if (passed) this.predict(batch, [passed]);
+    else sums = this.scored(batch);
     sums[0]! += this.penalties(batch.count);
     return sums;
   }
@@ -284,7 +272,21 @@ class TfjsStageEngine implements StageEngine {
     this.model.dispose();
   }
 
-  /** On the variables of the stage, once per example. */
+  /** What the last stage makes of a batch, without penalties. */
+  private scored(batch: Batch): Float64Array {
+    const { model, store, backend } = this;
+    backend.activate();
+    model.checkBatch(batch);
+    store.restoreState();
+    let sums = model.zeros();
+    tf.tidy(() => {
+      const { outputs, masks } = model.outputs(batch);
+      sums = model.scored(batch, backend.memory, outputs, [], masks);
+    });
+    return sums;
+  }
+
+  /** The penalties on the variables of the stage count once per example. */
   private penalties(count: number): number {
     return tf.tidy(() => this.model.penalties().reduce((sum, penalty) => sum + this.backend.memory.values(penalty)[0]! * count, 0));
   }
