@@ -26,6 +26,7 @@ const ENTRIES = {
     'apps/worker/dist/main.js',
     'apps/worker/dist/compute-thread.js',
     'apps/worker/dist/stage-thread.js',
+    'apps/worker/dist/execution-thread.js',
     'apps/worker/dist/loader-thread.js',
     DESCRIBE,
   ],

@@ -116,6 +116,30 @@ export class BatchLoader {
     this.ask(asks, false);
   }
 
+  /**
+   * Asks for batches of a round with several steps, from one on, and then of the round behind it: as many as there are slots, unless those of that step were asked for
+   * already. So one message asks for several steps.
+   */
+  prefetchSteps(round: number, replicas: readonly number[], step: number): void {
+    if (this.failure) return;
+    const steps = round < this.plan.totalRounds ? this.plan.localSteps(round) : 0;
+    const [first, from] = step < steps ? [round, step] : [round + 1, 0];
+    if (
+      first >= this.plan.totalRounds ||
+      replicas.every((replica) => this.isTaken({ kind: 'step', round: first, replica, localStep: from }))
+    )
+      return;
+    const asks: Ask[] = [];
+    let isFull = false;
+    for (let local = from; local < this.plan.localSteps(first) && !isFull; local++) isFull = !this.reserve(first, replicas, local, asks);
+    if (!isFull && first === round && round + 1 < this.plan.totalRounds) this.reserve(round + 1, replicas, 0, asks);
+    this.ask(asks, false);
+  }
+
+  private isTaken(wanted: Extract<Wanted, { kind: 'step' }>): boolean {
+    return this.slotOf(wanted) >= 0 || this.plan.count(wanted.round, wanted.replica, wanted.localStep) === 0;
+  }
+
   /** @param asks gets what is not asked for yet @returns false when there are too few slots */
   private reserve(round: number, replicas: readonly number[], localStep: number, asks: Ask[]): boolean {
     for (const replica of replicas) {

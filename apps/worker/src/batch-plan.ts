@@ -7,10 +7,11 @@ import {
   microBatches,
   Permutation,
   replicaRows,
+  stepRows,
   streamKey,
   type Schedule,
 } from '@paceline/learning';
-import { fieldLength, localSteps, roundsOf, type RowFormat, type RunSpec } from '@paceline/spec';
+import { fieldLength, roundsOf, stepsOfRound, type RowFormat, type RunSpec } from '@paceline/spec';
 
 export interface BatchPlanInit {
   readonly spec: RunSpec;
@@ -44,15 +45,18 @@ export class BatchPlan {
     this.augmenter = spec.augmentation && new ImageAugmenter(spec.augmentation, format.inputs[0]!.shape);
   }
 
-  /** Local steps of a round; without local updates one. The last round of an epoch may have fewer than others. */
+  /** Steps of a round: local steps, or those that all replicas take together with tpu; else one. The last round of an epoch may have fewer than others. */
   localSteps(round: number): number {
     const { spec } = this.init;
-    return Math.min(localSteps(spec), Math.ceil(this.schedule.round(round).count / spec.globalBatch));
+    return Math.min(stepsOfRound(spec), Math.ceil(this.schedule.round(round).count / spec.globalBatch));
   }
 
-  /** Positions in the round: the rows of the replica, cut into its local steps by the same rule. */
+  /** Positions in the round: the rows of the replica, cut into its local steps by the same rule; with tpu, of a step its part. */
   private part(round: number, replica: number, localStep: number): { from: number; to: number } {
-    const rows = replicaRows(this.schedule.round(round).count, this.init.spec.replicas, replica);
+    const { spec } = this.init;
+    const { count } = this.schedule.round(round);
+    if (spec.strategy.kind === 'tpu') return stepRows(count, replica, localStep, spec);
+    const rows = replicaRows(count, spec.replicas, replica);
     const { from, to } = replicaRows(rows.to - rows.from, this.localSteps(round), localStep);
     return { from: rows.from + from, to: rows.from + to };
   }

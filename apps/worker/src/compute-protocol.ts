@@ -12,6 +12,9 @@
  *
  * With the strategy model-parallel each thread has a stage of the model (stage-thread.ts). All of them get the same steps and evaluations, with the same vectors, and
  * tell the same contributions and nodes, each what its stage has of them (stage-nodes.ts).
+ *
+ * With the strategy tpu the threads take all steps of a round by themselves (execution-thread.ts). All of them get the same rounds, with one vector each time, in which the weights
+ * come to lie.
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { ResidualLoss } from '@paceline/codecs';
@@ -19,6 +22,7 @@ import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { Recording, ReplicaResidual, Rows, WorkItem } from '@paceline/exchange';
 import type { Node } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
+import type { ExecutionMemory } from './execution-cells.js';
 import type { AttachedMemory, EncodedPart, Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import type { FlowMemory, FlowSizes } from './stage-flow.js';
@@ -55,6 +59,8 @@ export interface ComputeInit {
   readonly threads: number;
   /** Where the vectors lie that it is lent; undefined for the only thread, which has memory of its own. */
   readonly lent: AttachedMemory | undefined;
+  /** What the threads share in a round, with the strategy tpu. */
+  readonly execution?: ExecutionMemory | undefined;
 }
 
 /** A node with where its sum lies. */
@@ -138,6 +144,8 @@ export type FromCompute =
   /** A step is over: what it was lent and has not used. */
   | { readonly kind: 'stepped'; readonly vectors: readonly Vector[] }
   | { readonly kind: 'summed'; readonly sum: number }
+  /** With the strategy tpu, from the first thread: all of them have taken the steps of a round. Its weights lie in the vector that was lent, NaN where a sum was not finite. */
+  | { readonly kind: 'executed'; readonly round: number; readonly isFinite: boolean }
   /** Those that it has. */
   | { readonly kind: 'residuals'; readonly round: number; readonly residuals: readonly ReplicaResidual[] }
   /** It cannot go on without these rows, or soon could not. */

@@ -10,7 +10,7 @@ import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { seatLayout } from '@paceline/hosting';
 import { createLayout, createSchedule, exchangeOf, LocalUpdates, shardChunks, workerDescription } from '@paceline/learning';
 import { backupReplicasOf, CODECS, movingRate, rateFactor, roundsOf, stepsBefore, type CodecSpec, type RunSpec } from '@paceline/spec';
-import { BatchLoader, evaluationParts } from './batch-loader.js';
+import { BatchLoader } from './batch-loader.js';
 import {
   CELL_COMMITTED,
   CELL_PROGRESS,
@@ -20,6 +20,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
+import { evaluateBlocks } from './evaluation.js';
 import { GradientMemory, gradientVectorsOf, LentVectors, type Vector, type VectorEncoder } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
 import { leakOptions } from './leak-options.js';
@@ -187,22 +188,7 @@ function load(generation: number): void {
 
 function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
   load(generation);
-  const parts = evaluationParts(blocks, loader.evaluationExamples);
-  let [sums, examples] = [engine.metricNames.map(() => 0), 0];
-  for (const [i, { block, from, to }] of parts.entries()) {
-    if (isStopping()) return;
-    const batch = loader.takeEvaluation(from, to);
-    const next = parts[i + 1];
-    if (next) loader.prefetchEvaluation(next.from, next.to);
-    const result = engine.evaluate(batch);
-    loader.releaseEvaluation(from, to);
-    examples += result.count;
-    result.metricSums.forEach((value, m) => (sums[m]! += value));
-    Atomics.add(cells, CELL_PROGRESS, 1);
-    if (to < block.to) continue;
-    send({ kind: 'evaluated', generation, from: block.from, to: block.to, examples, sums });
-    [sums, examples] = [engine.metricNames.map(() => 0), 0];
-  }
+  evaluateBlocks(generation, blocks, { engine, loader, send, progress: outputs.progress, isStopping });
 }
 
 function step({ round, replicas, codec }: Extract<ToCompute, { kind: 'step' }>): void {

@@ -5,6 +5,7 @@ import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/control-plane';
+import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { createLayout, replicaRows } from '@paceline/learning';
 import { stagesOf, type RunSpec } from '@paceline/spec';
 import {
@@ -17,6 +18,7 @@ import {
   type PlacedNode,
   type ToCompute,
 } from './compute-protocol.js';
+import { executionMemory, Executions, type OwnStore } from './executions.js';
 import { GradientMemory, GradientReader, gradientVectorsOf, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import { boundaryBytes, flowMemory } from './stage-flow.js';
@@ -31,6 +33,12 @@ export interface ComputeOptions {
   readonly rowsSettings: RunRowsSettings;
 }
 
+/** What a seat gives its threads beside that. */
+interface SeatThreads extends ComputeOptions {
+  readonly threads: number;
+  readonly store: OwnStore;
+}
+
 export class Compute implements SeatCompute {
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
@@ -40,6 +48,7 @@ export class Compute implements SeatCompute {
   private gradients: GradientReader | undefined;
   private nodes: ThreadNodes | undefined;
   private stages: StageNodes | undefined;
+  private executions: Executions | undefined;
   private events: SeatComputeEvents | undefined;
   private hasLeaked = false;
   private stopped = false;
@@ -52,6 +61,7 @@ export class Compute implements SeatCompute {
     private readonly spec: RunSpec,
     /** Of several threads. */
     private memory: GradientMemory | undefined,
+    executions: ((ports: Pick<ThreadPorts, 'post' | 'node'>) => Executions) | undefined,
   ) {
     this.cells = new Int32Array(cells);
     const [first] = threads;
@@ -61,9 +71,13 @@ export class Compute implements SeatCompute {
     this.gradients = new GradientReader(memories, parts);
     if (!memory) return;
     const { replicas } = spec;
-    const post = (thread: number, message: ToCompute): void => threads[thread]!.post(message);
-    const node = (round: number, { lo, hi, vector }: PlacedNode): void =>
+    const post: ThreadPorts['post'] = (thread, message) => threads[thread]!.post(message);
+    const node: ThreadPorts['node'] = (round, { lo, hi, vector }) =>
       this.node({ kind: 'node', round, lo, hi, vector, contribution: undefined });
+    if (executions) {
+      this.executions = executions({ post, node });
+      return;
+    }
     if (stagesOf(spec.strategy) === undefined) {
       this.nodes = new ThreadNodes({ threads: threads.length, replicas, memory, post, node });
       return;
@@ -85,14 +99,18 @@ export class Compute implements SeatCompute {
     job: StepTaskJob,
     engine: EngineChoice,
     parameters: SharedArrayBuffer,
-    { threads, leakLimits, rowsSettings }: ComputeOptions & { readonly threads: number },
+    { threads, leakLimits, rowsSettings, store }: SeatThreads,
   ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const { spec, data, model } = job;
     const stages = stagesOf(spec.strategy);
     // Stages have the same vectors, and not each its own.
     const vectors = gradientVectorsOf(spec, stages === undefined ? threads : 1);
-    const memory = threads > 1 ? new GradientMemory(createLayout(model), vectors) : undefined;
+    const layout = createLayout(model);
+    const executes = spec.strategy.kind === 'tpu';
+    // Optimizers go over whole vectors, so those lie in one arena.
+    const memory = threads > 1 || executes ? new GradientMemory(layout, vectors, executes ? ARENA_MAXIMUM_BYTES : undefined) : undefined;
+    const execution = memory && executes ? executionMemory(spec, layout, memory, threads) : undefined;
     const init = (thread: number): ComputeInit => ({
       spec,
       data,
@@ -106,6 +124,7 @@ export class Compute implements SeatCompute {
       thread,
       threads,
       lent: memory && { memories: memory.memories, parts: memory.parts },
+      execution,
     });
     const started = await Promise.allSettled(Array.from({ length: threads }, (_, thread) => ThreadHandle.start(init(thread))));
     const handles = started.flatMap((thread) => (thread.status === 'fulfilled' ? [thread.value] : []));
@@ -115,7 +134,12 @@ export class Compute implements SeatCompute {
       if (refused) throw refused.reason;
       if (prints.size > 1) throw new ComputeStartError(`the compute threads have different engines: ${[...prints].join(' and ')}`);
       if (stages !== undefined) joinStages(handles);
-      return new Compute(handles, cells, spec, memory);
+      const executions =
+        memory && execution
+          ? (ports: Pick<ThreadPorts, 'post' | 'node'>) =>
+              new Executions({ threads, replicas: spec.replicas, memory, execution, layout, store, ...ports })
+          : undefined;
+      return new Compute(handles, cells, spec, memory, executions);
     } catch (error) {
       await Promise.all(handles.map((thread) => thread.stop()));
       throw error;
@@ -142,7 +166,7 @@ export class Compute implements SeatCompute {
   }
 
   step(round: number, replicas: readonly number[], codec?: string): void {
-    const steps = this.nodes ?? this.stages;
+    const steps = this.executions ?? this.nodes ?? this.stages;
     if (!steps) return this.post({ kind: 'step', round, replicas, codec, free: this.freed.splice(0) });
     if (this.stopped) return;
     try {
@@ -205,11 +229,12 @@ export class Compute implements SeatCompute {
     this.memory = undefined;
     this.nodes = undefined;
     this.stages = undefined;
+    this.executions = undefined;
   }
 
   /** With the next step, which follows at once as a rule: a message costs more than what it says. */
   private free(vector: Vector): void {
-    if (this.nodes ?? this.stages) return this.memory?.free(vector);
+    if (this.executions ?? this.nodes ?? this.stages) return this.memory?.free(vector);
     if (this.freed.push(vector) > 1) return;
     setImmediate(() => {
       if (this.freed.length > 0) this.post({ kind: 'free', vectors: this.freed.splice(0) });
@@ -238,6 +263,8 @@ export class Compute implements SeatCompute {
         return;
       case 'summed':
         return this.nodes?.added(message.sum);
+      case 'executed':
+        return this.executions?.executed(message.round, message.isFinite);
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
       case 'residuals':
@@ -273,6 +300,12 @@ export class Compute implements SeatCompute {
     };
     this.events!.node({ round, lo, hi, chunk: chunkOf, release: () => this.free(vector) });
   }
+}
+
+/** How what shares the threads of a seat speaks to them, and hands nodes on. */
+interface ThreadPorts {
+  post(thread: number, message: ToCompute): void;
+  node(round: number, node: PlacedNode): void;
 }
 
 /** Tells each stage where the boundaries between them lie. @throws ComputeStartError where the system refuses the memory for these */

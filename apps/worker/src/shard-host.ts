@@ -1,5 +1,5 @@
 /**
- * The shards that a worker holds in runs without parameter servers (strategies multi-worker-mirrored, model-parallel, mirrored and one-device): the server side of
+ * The shards that a worker holds in runs without parameter servers (strategies multi-worker-mirrored, model-parallel, mirrored, one-device and tpu): the server side of
  * libs/hosting in this process, on its main thread, as in apps/ps. It has two places: one for a shard of its own, and one for the standby of another worker's shard.
  *
  *     queue of worker placements ──> own shard ── goes with it ──> standby of the next shard
@@ -93,6 +93,11 @@ export class ShardHost {
   /** The placement of the shard of its own: the newest, while that of an attempt that is over still lets go. */
   get hosted(): PlacementJob | undefined {
     return this.runs(0).at(-1)?.job;
+  }
+
+  /** The parameters and slots of the shard of an attempt that this worker has. */
+  storeOf({ runId, attempt }: Pick<PlacementJob, 'runId' | 'attempt'>): ParameterStore | undefined {
+    return this.runs(0).find(({ job }) => job.runId === runId && job.attempt === attempt)?.store;
   }
 
   /** Opens a connection to a place of this worker, inside the process; undefined for those of others. */

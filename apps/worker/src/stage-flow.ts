@@ -17,10 +17,8 @@
  * A boundary has room for the parts that are on their way: a stage is at most as many ahead as there are stages behind it (stage-steps.ts).
  */
 import { spans } from '@paceline/exchange';
+import { waitFor } from './waiting.js';
 
-/** Looks before a thread goes to sleep: waking it up takes longer than most waits. */
-const SPINS = 1_000;
-const LOOK_EVERY_MS = 250;
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
 /** A boundary holds two parts of an evaluation where they take no more bytes than this. */
 const EVALUATION_BYTES = 64 << 20;
@@ -77,8 +75,6 @@ export class StageStalledError extends Error {
   override readonly name = 'StageStalledError';
   readonly code = 'STAGE_STALLED';
 }
-
-const reached = (value: number, target: number): boolean => ((value - target) | 0) >= 0;
 
 /** One stage's end of the boundaries beside it. Parts are numbered from 0 in each command. */
 export class StageFlow {
@@ -183,21 +179,11 @@ export class StageFlow {
   }
 
   private await(cell: number, target: number, what: string): void {
-    for (let i = 0; i < SPINS; i++) if (reached(Atomics.load(this.cells, cell), target)) return;
     const sinceMs = spans.now();
+    const { cells, progress } = this;
     const { deadlineMs } = this.plan;
-    // Counted in looks: the time for which the process was stopped is no wait.
-    let [waitedMs, moved] = [0, this.progress()];
-    for (;;) {
-      const value = Atomics.load(this.cells, cell);
-      if (reached(value, target)) break;
-      if (waitedMs >= deadlineMs) throw new StageStalledError(`it has waited ${deadlineMs} ms for ${what}: set a longer stepDeadlineMs`);
-      const lookMs = Math.min(deadlineMs - waitedMs, LOOK_EVERY_MS);
-      const isOver = Atomics.wait(this.cells, cell, value, lookMs) === 'timed-out';
-      const now = this.progress();
-      waitedMs = now === moved && isOver ? waitedMs + lookMs : now === moved ? waitedMs : 0;
-      moved = now;
-    }
-    spans.add('wait for stage', sinceMs);
+    const how = waitFor({ cells, cell, target, deadlineMs, progress });
+    if (how === 'stalled') throw new StageStalledError(`it has waited ${deadlineMs} ms for ${what}: set a longer stepDeadlineMs`);
+    if (how === 'waited') spans.add('wait for stage', sinceMs);
   }
 }

@@ -15,6 +15,7 @@ const ENDS_BY_ITSELF: readonly BackendName[] = ['webgpu'];
 
 const ENTRY = new URL('./compute-thread.js', import.meta.url);
 const STAGE_ENTRY = new URL('./stage-thread.js', import.meta.url);
+const EXECUTION_ENTRY = new URL('./execution-thread.js', import.meta.url);
 /** The package of the engine tensorflow shares tf.js with the thread, which a bundle keeps for itself. */
 const UNBUNDLED_ENTRY = new URL('../dist/compute-thread.js', import.meta.url);
 
@@ -35,7 +36,8 @@ export interface ThreadEvents {
   failed(code: string, message: string): void;
 }
 
-function entryOf({ engine, spec }: Pick<ComputeInit, 'engine' | 'spec'>): URL {
+function entryOf({ engine, spec, execution }: Pick<ComputeInit, 'engine' | 'spec' | 'execution'>): URL {
+  if (execution) return EXECUTION_ENTRY;
   if (stagesOf(spec.strategy) !== undefined) return STAGE_ENTRY;
   return engine.backend === 'tensorflow' ? UNBUNDLED_ENTRY : ENTRY;
 }

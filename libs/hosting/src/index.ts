@@ -3,7 +3,7 @@ export type { Windows } from './server/create-shard.js';
 export { Gate, type TokenVerifier } from './server/gate.js';
 export { PlacementLoop } from './server/placement-loop.js';
 export { HostedRun, type HostingObserver } from './server/hosted-run.js';
-export { ParameterStore, type StorePlan } from './server/parameter-store.js';
+export { type AppliedSlots, ParameterStore, type StorePlan } from './server/parameter-store.js';
 export { parametersName, Snapshot } from './server/snapshot.js';
 export { codecPickerOf } from './server/codec-picker.js';
 export { parameterBytes, seatLayout, type SeatCompute, type SeatComputeEvents, SeatSession } from './worker/seat-session.js';

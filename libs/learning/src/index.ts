@@ -1,3 +1,4 @@
+export { ChunkPieces } from './chunk-pieces.js';
 export { type ClipRules, judgeRound, type RoundVerdict } from './clip.js';
 export { createWeightsDigest } from './digest.js';
 export { LEARNING_ERRORS, LearningError } from './errors.js';
@@ -14,7 +15,9 @@ export { type RowGroup, rowGroups, workerDescription, type WorkerLayout, workerL
 export { createSchedule, fillPermutation, microBatches, Permutation, permutedIndex, replicaRows, type Schedule } from './sampler.js';
 export { applyAsyncUpdate, type AsyncUpdateOptions, stateChange } from './async-update.js';
 export { exchangeOf } from './fragments.js';
+export { executedBefore, executedExamples, stepExamples, stepRows, stepsIn } from './execution-rows.js';
 export { type LocalStep, LocalUpdates } from './local-updates.js';
+export { measures, SharedUpdates } from './shared-updates.js';
 export { maximalNodes, type Node, ReductionTree, split, validNode } from './tree.js';
 export { layoutHash } from './layout-hash.js';
 export { judgeTrust } from './trust.js';

@@ -89,11 +89,12 @@ function validationsMarkdown({ metric, better, best, last }: NonNullable<ModelCa
   ];
 }
 
-/** How the replicas of the run trained by themselves, if they did. */
-const localText = ({ strategy }: ModelCard['spec']): string =>
-  strategy.kind === 'local-update'
-    ? ` in each of ${strategy.localSteps} local steps of a round, outer optimizer ${strategy.outerOptimizer}`
-    : '';
+/** Which part of a round that is, where a round has several steps. */
+function stepsText({ strategy }: ModelCard['spec']): string {
+  if (strategy.kind === 'tpu') return ` in each of ${strategy.stepsPerExecution} steps of a round`;
+  if (strategy.kind !== 'local-update') return '';
+  return ` in each of ${strategy.localSteps} local steps of a round, outer optimizer ${strategy.outerOptimizer}`;
+}
 
 export function cardMarkdown(card: ModelCard): string {
   const { evaluation, dataset, spec } = card;
@@ -104,7 +105,7 @@ export function cardMarkdown(card: ModelCard): string {
     ['License of the data', plain(dataset.license ?? 'not stated')],
     ['Loss function', spec.loss === undefined ? 'of each output: see the run spec' : code(spec.loss)],
     ['Optimizer', code(JSON.stringify(spec.optimizer))],
-    ['Batch', `${spec.globalBatch} examples over ${spec.replicas} replicas${localText(spec)}`],
+    ['Batch', `${spec.globalBatch} examples over ${spec.replicas} replicas${stepsText(spec)}`],
     ['Seed', String(spec.seed)],
     ['Parameters', `${card.parameterCount}, and ${card.stateCount} numbers of state`],
     ['Engine', plain(card.engine ?? 'not stated')],

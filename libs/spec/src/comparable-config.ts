@@ -58,11 +58,12 @@ export const COMPARABLE_STRATEGY_FIELDS = [
   'outerMomentum',
   'movingRate',
   'innerState',
+  'stepsPerExecution',
 ] as const satisfies readonly FieldOf<RunSpec['strategy']>[];
 
 /** Strategies that end with equal bits are one here: a run may go on with another of them. */
 function strategyNumbers(strategy: RunSpec['strategy']): Readonly<Record<string, unknown>> {
-  if (strategy.mode !== 'sync' || strategy.kind === 'local-update') return strategy;
+  if (strategy.mode !== 'sync' || strategy.kind === 'local-update' || strategy.kind === 'tpu') return strategy;
   const { accumulate, mode } = strategy;
   return { kind: 'parameter-server', mode, accumulate, backupReplicas: strategy.kind === 'parameter-server' ? strategy.backupReplicas : 0 };
 }

@@ -33,7 +33,7 @@ export {
 export { measureParts, METRIC_FORMS } from './metric-forms.js';
 export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from './metric-names.js';
 export { learningRateSchema } from './learning-rate.js';
-export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
+export { isRateOver, pinDecay, rateFactor, type RateFactor, unpinDecay } from './rate-factor.js';
 export { isHeldAlone, shardCount, shardHosts } from './shard-holders.js';
 export { backupReplicasOf, isThreaded, MODES, stageCutsOf, stagesOf, startWorkersOf, threadsOf, type StrategySpec } from './strategy.js';
 export {
@@ -44,7 +44,16 @@ export {
   type PickedStrategy,
   type PresentFleet,
 } from './auto-strategy.js';
-export { appliedByServers, fragmentsOf, localSteps, movingRate, roundExamples, roundsOf, stepsBefore, syncSteps } from './local-update.js';
+export {
+  appliedByServers,
+  fragmentsOf,
+  movingRate,
+  roundExamples,
+  roundsOf,
+  stepsBefore,
+  stepsOfRound,
+  syncSteps,
+} from './local-update.js';
 export { type GridRound, type RoundGrid, roundGrid, type RoundGridOptions } from './round-grid.js';
 export {
   EMBEDDING_KINDS,

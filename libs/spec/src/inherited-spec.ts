@@ -103,6 +103,13 @@ export function inheritedLength(source: RunSpec, round: number, grid: Pick<Round
 export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): SpecIssue[] {
   const [from, to] = [source.strategy.kind, spec.strategy.kind];
   const isLocal = to === 'local-update';
+  if ((to === 'tpu') !== (from === 'tpu') && !isLocal && from !== 'local-update')
+    return [
+      {
+        path: 'strategy.kind',
+        message: `is ${from} in run ${runId} and cannot become ${to} from its checkpoint: a round has another number of steps with tpu; begin with its weights instead (weights.run)`,
+      },
+    ];
   if (isLocal !== (from === 'local-update'))
     return [
       {

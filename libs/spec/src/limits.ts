@@ -15,6 +15,7 @@ export const LIMITS = {
   heldOutExamples: 10_000_000,
   stalenessBound: 1000,
   localSteps: 10_000,
+  stepsPerExecution: 10_000,
   fragments: 1_000,
   modelLayers: 512,
   /** In one stack of recurrent cells. */

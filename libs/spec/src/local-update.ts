@@ -1,6 +1,7 @@
 /**
- * What a run with local updates divides between workers and servers: workers apply `optimizer` with its schedule and its clipping, once per local step;
- * servers apply the outer optimizer, once per round, to the mean difference of the weights. Every other strategy leaves all of it to the servers.
+ * Runs whose rounds have several steps, and what is applied where. With local-update workers apply `optimizer` with its schedule and its clipping, once per local
+ * step; servers apply the outer optimizer, once per round, to the mean difference of the weights. With tpu the threads of the worker apply `optimizer` in each step,
+ * and the shard takes over what they have come to. Every other strategy leaves all of it to the servers.
  */
 import { keepsEstimate, type CodecSpec } from './codec-spec.js';
 import type { LearningRateSpec } from './learning-rate.js';
@@ -29,11 +30,14 @@ interface Applied<NonFinite extends string> {
   readonly learningRate?: LearningRateSpec | undefined;
 }
 
-/** Batches of a replica in a round, except in the last round of an epoch, which may have fewer. */
-export const localSteps = ({ strategy }: Distributed): number => (strategy.kind === 'local-update' ? strategy.localSteps : 1);
+/** Steps of a round, each with a batch, except in the last round of an epoch, which may have fewer: of each replica by itself, or with tpu of all together. */
+export function stepsOfRound({ strategy }: Distributed): number {
+  if (strategy.kind === 'tpu') return strategy.stepsPerExecution;
+  return strategy.kind === 'local-update' ? strategy.localSteps : 1;
+}
 
 /** Examples of a round over all replicas: the last one of an epoch may have fewer. */
-export const roundExamples = (spec: Distributed & { readonly globalBatch: number }): number => spec.globalBatch * localSteps(spec);
+export const roundExamples = (spec: Distributed & { readonly globalBatch: number }): number => spec.globalBatch * stepsOfRound(spec);
 
 /** Rounds at the beginning of the run that have one local step; 0 without them. */
 export const syncSteps = ({ strategy }: Distributed): number => (strategy.kind === 'local-update' ? (strategy.syncSteps ?? 0) : 0);
@@ -41,7 +45,7 @@ export const syncSteps = ({ strategy }: Distributed): number => (strategy.kind =
 /** Local steps of whole rounds before a round: by this random layers draw, so the synchronous steps draw as a run without local updates does. */
 export function stepsBefore(spec: Distributed, round: number): number {
   const first = Math.min(round, syncSteps(spec));
-  return first + (round - first) * localSteps(spec);
+  return first + (round - first) * stepsOfRound(spec);
 }
 
 /** How the examples of a run are divided into rounds. @param examples of the training split */
@@ -50,6 +54,9 @@ export function roundsOf(
   examples: number,
 ): RoundGridOptions {
   const { globalBatch, dropRemainder } = spec;
+  // What is dropped with tpu is the rest of a batch: a round with fewer batches stays.
+  if (spec.strategy.kind === 'tpu' && dropRemainder)
+    return { examples: examples - (examples % globalBatch), globalBatch: roundExamples(spec), dropRemainder: false };
   const rounds = syncSteps(spec);
   return { examples, globalBatch: roundExamples(spec), dropRemainder, first: rounds > 0 ? { rounds, globalBatch } : undefined };
 }
@@ -62,6 +69,12 @@ export function appliedByServers<NonFinite extends string>(
   spec: Distributed & Applied<NonFinite> & { readonly replicas: number; readonly codec?: CodecSpec | undefined },
 ): Applied<NonFinite> {
   const { strategy, gradient, replicas } = spec;
+  // The slots are those of the optimizer, and nothing is applied.
+  if (strategy.kind === 'tpu')
+    return {
+      optimizer: Object.assign({}, spec.optimizer, { isApplied: true as const }),
+      gradient: { nonFinite: gradient.nonFinite },
+    };
   const estimated = (optimizer: OptimizerSpec): AppliedOptimizer =>
     keepsEstimate(spec) ? Object.assign({}, optimizer, { keepsEstimate: true as const }) : optimizer;
   if (strategy.kind === 'local-update')

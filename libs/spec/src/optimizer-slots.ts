@@ -1,8 +1,11 @@
 /** Slots of each optimizer (values that it keeps per parameter), in the order of the memory. A checkpoint fits only an optimizer with the same slots. */
 import type { OptimizerSpec } from './optimizer-spec.js';
 
-/** What servers apply: the optimizer, and with EF21 an estimate of the gradient before it. */
-export type AppliedOptimizer = OptimizerSpec & { readonly keepsEstimate?: true | undefined };
+/**
+ * What servers apply: the optimizer, and with EF21 an estimate of the gradient before it. Where `isApplied` is set the worker has applied it, and what it sends is the
+ * parameters (strategy tpu).
+ */
+export type AppliedOptimizer = OptimizerSpec & { readonly keepsEstimate?: true | undefined; readonly isApplied?: true | undefined };
 
 export function optimizerSlots(spec: AppliedOptimizer): string[] {
   const average = spec.emaMomentum === undefined ? [] : [AVERAGE_SLOT];

@@ -163,7 +163,9 @@ export const runSpecSchema = z
       .optional(),
     metricOptions: metricOptionsSchema.describe('Options of the metrics.').optional(),
     optimizer: optimizerSchema
-      .describe('The update that the servers apply; with the strategy local-update, that of each replica in its local steps.')
+      .describe(
+        'The update that the servers apply; with the strategy local-update, that of each replica in its local steps; with tpu, that of the worker.',
+      )
       .default({ name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false }),
     learningRate: learningRateSchema
       .describe('How the rate of the optimizer scales with the batch, warms up and falls; by the round alone.')
@@ -181,7 +183,7 @@ export const runSpecSchema = z
       .int()
       .min(1)
       .max(LIMITS.globalBatchExamples)
-      .describe('Examples over all replicas in a round; with local-update in a local step.')
+      .describe('Examples over all replicas in a round; with local-update in a local step, with tpu in a step.')
       .default(256),
     replicas: z
       .int()

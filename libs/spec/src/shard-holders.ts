@@ -14,7 +14,8 @@ export function shardHolders({ kind, workers }: ShardedStrategy): number | undef
 }
 
 /** Whether the kind puts the run on one worker. */
-export const isHeldAlone = ({ kind }: Pick<ShardedStrategy, 'kind'>): boolean => kind === 'mirrored' || kind === 'one-device';
+export const isHeldAlone = ({ kind }: Pick<ShardedStrategy, 'kind'>): boolean =>
+  kind === 'mirrored' || kind === 'one-device' || kind === 'tpu';
 
 /** Shards that the parameters are cut into, each on a process of its own. */
 export const shardCount = (strategy: ShardedStrategy): number => shardHolders(strategy) ?? strategy.servers!;

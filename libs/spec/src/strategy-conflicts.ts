@@ -51,6 +51,8 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
       return [...serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec), ...threadConflicts(strategy, spec)];
     case 'mirrored':
       return [...aloneConflicts(strategy, spec), ...threadConflicts(strategy, spec)];
+    case 'tpu':
+      return [...aloneConflicts(strategy, spec), ...threadConflicts(strategy, spec), ...executionConflicts(spec)];
     case 'one-device':
       return [...aloneConflicts(strategy, spec), ...deviceConflicts(spec)];
     case 'model-parallel':
@@ -160,7 +162,7 @@ function threadConflicts(
 
 /** Conflicts of a run that one worker holds. */
 function aloneConflicts(
-  { kind, standby: standbys }: Extract<StrategySpec, { kind: 'mirrored' | 'one-device' }>,
+  { kind, standby: standbys }: Extract<StrategySpec, { kind: 'mirrored' | 'one-device' | 'tpu' }>,
   { codec }: Conflicting,
 ): Conflict[] {
   const conflicts: Conflict[] = [];
@@ -173,6 +175,27 @@ function aloneConflicts(
     conflicts.push([
       'codec.parameters',
       `${codec.parameters} does not go with ${kind}: the run is on one worker, and no parameters are sent; leave it out, or take another strategy`,
+    ]);
+  return conflicts;
+}
+
+/** Where the threads of a worker apply the optimizer in each of several steps. */
+function executionConflicts({ optimizer, reduceLROnPlateau }: Conflicting): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (isLayerwise(optimizer))
+    conflicts.push([
+      'optimizer.name',
+      `${optimizer.name} does not go with tpu, whose threads apply optimizers that work element by element: take another optimizer, or mirrored`,
+    ]);
+  if (optimizer.emaMomentum !== undefined)
+    conflicts.push([
+      'optimizer.emaMomentum',
+      'does not go with tpu, whose threads keep no average of the weights: leave it out, or take mirrored',
+    ]);
+  if (reduceLROnPlateau)
+    conflicts.push([
+      'reduceLROnPlateau',
+      'does not go with tpu: the threads apply the learning rate, and they do not hear what a validation has decided; give a schedule in learningRate, or take mirrored',
     ]);
   return conflicts;
 }

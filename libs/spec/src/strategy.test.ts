@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { appliedByServers, localSteps, movingRate, roundExamples, roundsOf } from './local-update.js';
+import { appliedByServers, stepsOfRound, movingRate, roundExamples, roundsOf } from './local-update.js';
 import { roundGrid } from './round-grid.js';
 import { parseRunSpec, roundPlan } from './run-spec.js';
 import { shardCount, shardHosts, shardHostsIn } from './shard-holders.js';
@@ -99,7 +99,7 @@ test('local updates: the servers apply the outer optimizer to rounds of several 
     optimizer: { name: 'momentum', learningRate: 0.7, momentum: 0.9, nesterov: true },
     gradient: { nonFinite: 'fail' },
   });
-  expect([localSteps(diloco), roundExamples(diloco), roundPlan(diloco)]).toEqual([50, 5000, 'streaming']);
+  expect([stepsOfRound(diloco), roundExamples(diloco), roundPlan(diloco)]).toEqual([50, 5000, 'streaming']);
   expect(appliedByServers(specOf({ kind: 'local-update' })).optimizer).toEqual({ name: 'sgd', learningRate: 1 });
   const elastic = { kind: 'local-update', outerOptimizer: 'elastic' };
   expect(appliedByServers(specOf(elastic)).optimizer).toEqual({ name: 'sgd', learningRate: 0.9 });
@@ -111,7 +111,7 @@ test('local updates: the servers apply the outer optimizer to rounds of several 
   ]);
   const plain = specOf({ kind: 'parameter-server' });
   expect(appliedByServers(plain)).toMatchObject({ optimizer: { name: 'momentum' }, learningRate: { warmupRounds: 3 } });
-  expect([localSteps(plain), roundExamples(plain), roundPlan(plain)]).toEqual([1, 100, 'two-phase']);
+  expect([stepsOfRound(plain), roundExamples(plain), roundPlan(plain)]).toEqual([1, 100, 'two-phase']);
 });
 
 test('post-local SGD: what goes with synchronous steps at first, and where these end', () => {

@@ -10,6 +10,7 @@
  *     mirrored                one worker holds the run, and computes in several threads: nothing goes over sockets
  *     one-device              one worker holds the run, and computes its one replica in one thread
  *     model-parallel          the workers hold the shards; each cuts the model into stages, and its replicas go through them as micro-batches
+ *     tpu                     one worker holds the run, and computes in several threads, which take several steps together before anybody hears of them
  */
 import { z } from 'zod';
 import { LIMITS } from './limits.js';
@@ -75,7 +76,7 @@ const threads = z
   .min(1)
   .max(LIMITS.threads)
   .describe(
-    'Compute threads of each worker, which share its replicas; at most `replicas`. Left out: one per core of the worker, at most one per replica; 1 with multi-worker-mirrored.',
+    'Compute threads of each worker, which share its replicas; at most `replicas`. Left out: one per core of the worker, at most one per replica; 1 with multi-worker-mirrored. With tpu they stand for the cores of a TPU.',
   )
   .optional();
 
@@ -244,10 +245,26 @@ export const modelParallelSchema = z.strictObject({
   standby,
 });
 
+export const tpuSchema = z.strictObject({
+  kind: z.literal('tpu'),
+  mode: z.literal('sync').default('sync'),
+  threads,
+  stepsPerExecution: z
+    .int()
+    .min(1)
+    .max(LIMITS.stepsPerExecution)
+    .describe(
+      'Steps that the threads take together in a round: batches, gradients, sums and updates (steps_per_execution of Keras, on a TPU a loop on the device). The run is committed, reported and stopped between rounds. The last round of an epoch may have fewer.',
+    )
+    .default(20),
+  accumulate,
+  standby,
+});
+
 /** A kind that is added here is on every surface. */
 export const STRATEGY_KINDS = [
   ...([parameterServerSchema, multiWorkerMirroredSchema, localUpdateSchema, autoSchema] as const),
-  ...([hybridSchema, mirroredSchema, oneDeviceSchema, modelParallelSchema] as const),
+  ...([hybridSchema, mirroredSchema, oneDeviceSchema, modelParallelSchema, tpuSchema] as const),
 ] as const;
 
 /** Kinds of the library that runs have no use for, and why. */
@@ -299,7 +316,7 @@ export function threadsOf(
   { strategy: { kind, threads: wanted }, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number },
   cores: number,
 ): number {
-  if (kind !== 'hybrid' && kind !== 'mirrored' && kind !== 'multi-worker-mirrored') return 1;
+  if (kind !== 'hybrid' && kind !== 'mirrored' && kind !== 'multi-worker-mirrored' && kind !== 'tpu') return 1;
   const byDefault = kind === 'multi-worker-mirrored' ? 1 : Math.max(1, cores);
   return Math.min(wanted ?? byDefault, replicas, LIMITS.threads);
 }

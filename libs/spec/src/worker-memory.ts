@@ -11,6 +11,7 @@
  *   with a codec                every replica's gradient as encoded, one that is not yet, with error feedback two vectors for each replica, with dgc four
  *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
  *                               slots for each replica, with elastic averaging or fragments two sets of weights
+ *   tpu                         beside those of several threads: the weights and the slots of the optimizer, which its threads update, and what a round has come to
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  *
  * Beside these, where a codec keeps something of replicas: copies of that for a checkpoint, until the servers have pulled them.
@@ -78,10 +79,11 @@ export function gradientVectors(spec: Distribution): number {
   return sentVectors(spec) + localVectors(spec);
 }
 
-/** What local steps need beside the gradient that they end in. */
+/** What the steps of a round need beside gradients, where a worker updates weights by itself. */
 function localVectors({ replicas, strategy, optimizer }: Distribution): number {
-  if (strategy.kind !== 'local-update') return 0;
+  if (strategy.kind !== 'local-update' && strategy.kind !== 'tpu') return 0;
   const slots = optimizer ? optimizerSlots(optimizer).length : 0;
+  if (strategy.kind === 'tpu') return 2 + slots;
   const own = strategy.outerOptimizer === 'elastic' || strategy.fragments !== undefined ? 2 * replicas : 0;
   return 1 + own + slots * (strategy.innerState === 'keep' ? 2 * replicas : 1);
 }
@@ -159,16 +161,17 @@ function waitingGradientBytes({ replicas, strategy }: Served, vector: number): n
   return replicas === 1 ? 0 : Math.min(vector * replicas, Math.max(gradientWindowBytes(replicas), CHUNK_BYTES * replicas));
 }
 
-/** Why local steps cannot train a model of this size: the vectors of a worker lie in one arena. @param elements parameters and state */
+/** Why workers that update weights by themselves cannot train a model of this size: their vectors lie in one arena. @param elements parameters and state */
 export function localModelIssue(spec: Distribution, elements: number): string | undefined {
-  if (spec.strategy.kind !== 'local-update') return undefined;
+  const { kind } = spec.strategy;
+  if (kind !== 'local-update' && kind !== 'tpu') return undefined;
   const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
   const most = Math.floor((ONE_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / FLOAT_BYTES / vectors);
   if (elements <= most) return undefined;
   const fewer = spec.replicas > 1 ? ', fewer replicas' : '';
   const reset = spec.strategy.innerState === 'keep' ? ', innerState reset' : '';
   return (
-    `has ${elements} parameters (state included); at most ${most} train with local-update: a worker holds ${vectors} vectors of that size ` +
+    `has ${elements} parameters (state included); at most ${most} train with ${kind}: a worker holds ${vectors} vectors of that size ` +
     `(gradients, weights, slots) in 4 GiB; use a smaller model${fewer}${reset}`
   );
 }

@@ -23,7 +23,7 @@ import {
   type RunSpec,
   type SpecIssue,
   localModelIssue,
-  localSteps,
+  stepsOfRound,
   type RoundGrid,
   roundGrid,
   roundsOf,
@@ -245,20 +245,22 @@ function lengthOf(spec: RunSpec, { data, name }: RunDataset): { roundsPerEpoch: 
   const { roundsPerEpoch, roundsIn } = gridOf(spec, data);
   const totalRounds = 'rounds' in length ? length.rounds : roundsPerEpoch === 0 ? 0 : roundsIn(length.epochs);
   const issues: SpecIssue[] = [];
-  const steps = localSteps(spec);
+  const steps = stepsOfRound(spec);
+  const field = spec.strategy.kind === 'tpu' ? 'stepsPerExecution' : 'localSteps';
+  const kindOfSteps = spec.strategy.kind === 'tpu' ? 'steps' : 'local steps';
   const stepsPerEpoch = Math.ceil(data.trainExamples / globalBatch);
   if (steps > stepsPerEpoch) {
     issues.push({
-      path: 'strategy.localSteps',
-      message: `a round of ${steps} local steps is longer than an epoch, which has ${stepsPerEpoch} batches of ${globalBatch} examples (${name} has ${data.trainExamples}), and a round ends with its epoch: set localSteps to at most ${stepsPerEpoch}, or a smaller globalBatch`,
+      path: `strategy.${field}`,
+      message: `a round of ${steps} ${kindOfSteps} is longer than an epoch, which has ${stepsPerEpoch} batches of ${globalBatch} examples (${name} has ${data.trainExamples}), and a round ends with its epoch: set ${field} to at most ${stepsPerEpoch}, or a smaller globalBatch`,
     });
   } else if (totalRounds * steps > LIMITS.rounds && steps > 1) {
-    issues.push({ path: 'length', message: `${totalRounds * steps} local steps; at most ${LIMITS.rounds} are supported` });
+    issues.push({ path: 'length', message: `${totalRounds * steps} ${kindOfSteps}; at most ${LIMITS.rounds} are supported` });
   }
   if (roundsPerEpoch === 0) {
     issues.push({
       path: 'globalBatch',
-      message: `${steps > 1 ? `a round of ${steps} local steps with globalBatch` : 'globalBatch'} (${globalBatch}) is larger than the ${data.trainExamples} examples of ${name}, and dropRemainder drops the rest: no round is left`,
+      message: `${steps > 1 ? `a round of ${steps} ${kindOfSteps} with globalBatch` : 'globalBatch'} (${globalBatch}) is larger than the ${data.trainExamples} examples of ${name}, and dropRemainder drops the rest: no round is left`,
     });
   }
   if (roundsPerEpoch > 0 && syncSteps(spec) >= totalRounds) {

@@ -48,6 +48,7 @@ export const STRATEGY_DEFAULTS: Readonly<Record<string, Json>> = {
   hybrid: { kind: 'hybrid', mode: 'sync', servers: 1, accumulate: 1, standby: 0 },
   mirrored: { kind: 'mirrored', mode: 'sync', accumulate: 1, standby: 0 },
   'one-device': { kind: 'one-device', mode: 'sync', accumulate: 1, standby: 0 },
+  tpu: { kind: 'tpu', mode: 'sync', stepsPerExecution: 20, accumulate: 1, standby: 0 },
   'model-parallel': { kind: 'model-parallel', mode: 'sync', workers: 1, accumulate: 1, standby: 0 },
 };
 

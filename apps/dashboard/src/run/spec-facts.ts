@@ -36,7 +36,8 @@ export const hasEvenEpochs = (spec: unknown): boolean => object(object(spec)['st
 
 /** How long a round is, where it is several steps: ", 20 local steps each" */
 export function stepsText(spec: unknown): string {
-  const { localSteps } = object(object(spec)['strategy']);
+  const { localSteps, stepsPerExecution } = object(object(spec)['strategy']);
+  if (typeof stepsPerExecution === 'number' && stepsPerExecution > 1) return `, ${stepsPerExecution} steps each`;
   return typeof localSteps === 'number' && localSteps > 1 ? `, ${localSteps} local steps each` : '';
 }
 
@@ -63,6 +64,7 @@ const LABELS: Readonly<Record<string, string>> = {
   final: 'Final checkpoint',
   accumulate: 'Micro-batches per step',
   localSteps: 'Local steps per round',
+  stepsPerExecution: 'Steps per round',
   syncSteps: 'Rounds of one step at first',
   fragments: 'Fragments, one exchanged per round',
   beta1: 'Beta 1',

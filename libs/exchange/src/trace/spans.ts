@@ -21,6 +21,7 @@ export const SPAN_NAMES = [
   'publish',
   'commit',
   'wait for stage',
+  'wait for threads',
 ] as const;
 export type SpanName = (typeof SPAN_NAMES)[number];
 

@@ -120,7 +120,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
         totalRounds: schedule.totalRounds,
         examplesIn: (round) => schedule.round(round).count,
         epochOf: (round) => schedule.round(round).epoch,
-        replicaExamples: examplesOf(schedule, spec.replicas),
+        replicaExamples: examplesOf(schedule, spec),
       },
       evalExamples: data.evalExamples,
       ...measures,

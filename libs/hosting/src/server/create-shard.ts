@@ -15,6 +15,7 @@ import {
 } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import {
+  executedExamples,
   exchangeOf,
   LeafReduction,
   ReductionTree,
@@ -73,9 +74,13 @@ export function copiesInFlight({ replicas, strategy, earlyStopping, codec }: Run
 }
 
 /** Rows of (round, replica) by the schedule. */
-export function examplesOf(schedule: Schedule, replicas: number): (round: number, replica: number) => number {
+export function examplesOf(
+  schedule: Schedule,
+  spec: Pick<RunSpec, 'replicas' | 'globalBatch' | 'strategy'>,
+): (round: number, replica: number) => number {
+  if (spec.strategy.kind === 'tpu') return (round, replica) => executedExamples(schedule.round(round).count, replica, spec);
   return (round, replica) => {
-    const { from, to } = replicaRows(schedule.round(round).count, replicas, replica);
+    const { from, to } = replicaRows(schedule.round(round).count, spec.replicas, replica);
     return to - from;
   };
 }
@@ -112,7 +117,7 @@ export function createShard(
   const start = { chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 };
   const common = { index, attempt, ...start, decoder: gradientDecoderOf(spec, layout), ...ports };
   if (strategy.mode !== 'sync') {
-    const updates = new ItemUpdates(store, examplesOf(schedule, replicas), strategy);
+    const updates = new ItemUpdates(store, examplesOf(schedule, spec), strategy);
     const plan = { replicas, totalRounds: schedule.totalRounds, replicaExamples: updates.examples };
     return new AsyncShard({ ...common, plan, keepsFetched: strategy.delayCompensation > 0, store: updates });
   }

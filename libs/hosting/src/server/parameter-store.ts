@@ -55,6 +55,12 @@ export interface StorePlan {
   rateFactor?(round: number): number;
 }
 
+/** The slots of the optimizer as the worker in this process has moved them in a round (strategy tpu). */
+export interface AppliedSlots {
+  /** @param from element of the trainable section */
+  copySlot(slot: number, from: number, into: Float32Array): void;
+}
+
 export interface ParameterStoreOptions extends StorePlan {
   createArena(options: ArenaOptions): Arena;
 }
@@ -88,6 +94,8 @@ export class ParameterStore {
   private readonly sections = new Map<number, 'trainable' | 'state'>();
   /** The checkpoint that is being written: its slots are preserved before they change. */
   snapshot: Snapshot | undefined;
+  /** Of the worker that applies the optimizer, where it does. It holds still until the round is committed. */
+  applied: AppliedSlots | undefined;
 
   constructor(private readonly options: ParameterStoreOptions) {
     this.optimizer = createOptimizer(options.optimizer);
@@ -114,11 +122,13 @@ export class ParameterStore {
 
   /** The weight decay goes before the gradient is read, and with trust ratios a variable is updated by itself: these take memory of their own. */
   canReplaceGradient(chunk: OwnedChunk): boolean {
+    if (this.options.optimizer.isApplied) return true;
     return this.sections.get(chunk.index) === 'state' || (this.variables.weightDecay === 0 && !isLayerwise(this.options.optimizer));
   }
 
-  /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. */
+  /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. @throws Error where the worker should have applied it and is not here */
   update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
+    if (this.options.optimizer.isApplied) return this.take(chunk, paramOut, gradient);
     const scale = Math.fround(1 / (decision?.examples ?? this.options.examplesIn(round)));
     const { kernels } = chunk.arena;
     if (this.sections.get(chunk.index) === 'state') {
@@ -132,6 +142,24 @@ export class ParameterStore {
     if (slot !== undefined) kernels.copy(slot, estimate.pointer, chunk.length);
     this.applyTo(chunk, round, paramIn, paramOut, estimate, scale, decision);
     estimate.release();
+  }
+
+  /** What the worker has come to. @param values the parameters */
+  private take(chunk: OwnedChunk, paramOut: Region, values: Region): void {
+    if (paramOut.pointer !== values.pointer) chunk.arena.kernels.copy(paramOut.pointer, values.pointer, chunk.length);
+    if (this.sections.get(chunk.index) === 'state') return;
+    if (!this.applied) throw new Error('parameters have come from a worker whose slots are not in this process');
+    this.preserve(chunk);
+    const { offset } = this.options.layout.chunks[chunk.index]!;
+    for (const [slot, pointer] of this.slots.get(chunk.index)!.entries())
+      this.applied.copySlot(slot, offset, chunk.arena.f32(pointer, chunk.length));
+  }
+
+  /** The slots as they are between two rounds. @param each gets a part of one, and the element of the trainable section that it begins at */
+  readSlots(each: (slot: number, from: number, values: Float32Array) => void): void {
+    for (const { index, arena, length } of this.chunks)
+      for (const [slot, pointer] of (this.slots.get(index) ?? []).entries())
+        each(slot, this.options.layout.chunks[index]!.offset, arena.f32(pointer, length));
   }
 
   /** With EF21 what was sent is added to the estimate that the servers have, in memory of its own: a standby may yet get the sum. Otherwise the sum itself. */
@@ -308,6 +336,7 @@ export class ParameterStore {
   /** What a two-phase round has to know of a chunk before anything is applied. */
   measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
     const { isFinite } = gradient;
+    if (this.options.optimizer.isApplied) return { isFinite, squares: [] }; // norms were those of the worker's steps
     if (!isFinite || this.sections.get(chunk.index) === 'state') return { isFinite, squares: [] };
     const estimate = this.estimated(chunk, round, gradient);
     try {

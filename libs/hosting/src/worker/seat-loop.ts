@@ -7,7 +7,7 @@
  */
 import { shouldYield, type Report, type StepTaskJob } from '@paceline/control-plane';
 import type { ControlPlane, HeldJob, JobQueue } from '@paceline/control-plane';
-import { localSteps } from '@paceline/spec';
+import { stepsOfRound } from '@paceline/spec';
 
 const IDLE_MS = 100;
 const KEEP_LOCK_MS = 8_000;
@@ -143,7 +143,7 @@ export class SeatLoop<S extends Seat> {
       const waiting = await this.options.queue.peek();
       if (!shouldYield({ runId: job.runId, heldSeats: seat.heldSeats }, waiting)) return;
       // It owes its round to the end, which has so many steps.
-      seat.leave('another run waits for a worker', LEAVE_DEADLINE_MS * localSteps(job.spec));
+      seat.leave('another run waits for a worker', LEAVE_DEADLINE_MS * stepsOfRound(job.spec));
     } catch (error) {
       this.options.told('unseen', job, { error: error as Error });
     }

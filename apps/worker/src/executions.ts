@@ -1,0 +1,95 @@
+/**
+ * What the main thread does where the threads of a seat take all steps of a round by themselves (strategy tpu): it sets up the memory that they share, starts a round, and hands
+ * the weights on as the one node of the run. The shard, which is in this process too, takes the slots of the optimizer from there.
+ *
+ *     shard ── slots, where these are not those of the threads ──> threads ── a round ──> weights ──> shard, which copies the slots too
+ *
+ * The slots of the shard are those of the last round that counts. The threads begin with these, in their first round and after one that was not finite.
+ */
+import type { AppliedSlots, ParameterStore } from '@paceline/hosting';
+import { Arena } from '@paceline/kernels';
+import { createLayout, measures, type Layout } from '@paceline/learning';
+import { optimizerSlots, type RunSpec } from '@paceline/spec';
+import type { PlacedNode, ToCompute } from './compute-protocol.js';
+import { executionCells, replicasOf, type ExecutionMemory } from './execution-cells.js';
+import type { GradientMemory, Vector } from './gradient-memory.js';
+import { vectorsFor } from './thread-nodes.js';
+
+/** The shard of the run in this process; undefined when it is gone. */
+export type OwnStore = () => Pick<ParameterStore, 'applied' | 'readSlots'> | undefined;
+
+export interface ExecutionsOptions {
+  readonly threads: number;
+  readonly replicas: number;
+  readonly memory: GradientMemory;
+  readonly execution: ExecutionMemory;
+  readonly layout: Pick<Layout, 'trainableLength'>;
+  readonly store: OwnStore;
+  post(thread: number, message: ToCompute): void;
+  node(round: number, node: PlacedNode): void;
+}
+
+/** Memory for the threads of a seat. @throws ArenaFullError */
+export function executionMemory(
+  { replicas, optimizer, gradient }: Pick<RunSpec, 'replicas' | 'optimizer' | 'gradient'>,
+  layout: ReturnType<typeof createLayout>,
+  memory: GradientMemory,
+  threads: number,
+): ExecutionMemory {
+  const { onlyArena: arena } = memory;
+  const cutsNorms = gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined;
+  const slot = (): number => arena.alloc(layout.trainableLength * Float32Array.BYTES_PER_ELEMENT);
+  const lent = (thread: number): Vector[] =>
+    Array.from({ length: vectorsFor(replicas, replicasOf(replicas, threads, thread)) }, () => memory.alloc());
+  return {
+    ...executionCells(replicas, threads, cutsNorms ? measures(layout, optimizer) : 0),
+    weights: memory.alloc()[0]!,
+    slots: optimizerSlots(optimizer).map(slot),
+    lent: Array.from({ length: threads }, (_, thread) => lent(thread)),
+  };
+}
+
+export class Executions implements AppliedSlots {
+  private readonly arena: Arena;
+  /** Where the weights of the present round come to lie. */
+  private out: Vector | undefined;
+  /** The threads have the slots that the shard has. */
+  private isCurrent = false;
+
+  constructor(private readonly options: ExecutionsOptions) {
+    this.arena = options.memory.onlyArena;
+  }
+
+  /** @throws ArenaFullError, and Error when the shard is gone */
+  step(round: number): void {
+    const { threads, memory, post } = this.options;
+    if (!this.isCurrent) this.takeSlots();
+    this.out = memory.alloc();
+    for (let thread = 0; thread < threads; thread++) post(thread, { kind: 'step', round, replicas: [], free: [], lent: [this.out] });
+  }
+
+  /** The threads have taken all steps of a round. */
+  executed(round: number, isFinite: boolean): void {
+    const { replicas, node } = this.options;
+    this.isCurrent = isFinite; // a round that is left out has left slots that are of no use
+    node(round, { lo: 0, hi: replicas, vector: this.out! });
+    this.out = undefined;
+  }
+
+  copySlot(slot: number, from: number, into: Float32Array): void {
+    into.set(this.slot(slot).subarray(from, from + into.length));
+  }
+
+  private takeSlots(): void {
+    const store = this.options.store();
+    if (!store) throw new Error('the shard of the run is not in this process any more');
+    store.applied = this;
+    store.readSlots((slot, from, values) => this.slot(slot).set(values, from));
+    this.isCurrent = true;
+  }
+
+  private slot(index: number): Float32Array {
+    const { execution, layout } = this.options;
+    return this.arena.f32(execution.slots[index]!, layout.trainableLength);
+  }
+}
