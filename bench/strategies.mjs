@@ -3,7 +3,8 @@
  *
  * Every repetition trains new runs in turn on one stack, the MLP 784-256-128-10, the CNN or six dense layers of 1,024 units (`--model mlp`, `cnn` or `deep`) with 128
  * examples per replica and round, and as many replicas as `--workers`, or `--replicas` of them: over `--servers` parameter servers with all workers and with one, with workers that hold the parameters, and with one worker that
- * has a compute thread for each replica, over parameter servers (hybrid) and without them (mirrored), or one for each of two stages (model-parallel). Placement and the first rounds belong to the set-up and
+ * has a compute thread for each replica, over parameter servers (hybrid) and without them (mirrored), without them in rounds of
+ * `--steps-per-execution` steps (tpu), or one for each of two stages (model-parallel). Placement and the first rounds belong to the set-up and
  * not to the figure: examples of the rounds after those / time from their beginning to the last commit, as the coordinator dated them. Figures are the medians
  * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
  * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux). workerPeakMB is the largest resident memory of a worker
@@ -29,6 +30,7 @@ const { values: flags } = parseArgs({
     servers: { type: 'string', default: '1' },
     batch: { type: 'string', default: '128' },
     rounds: { type: 'string', default: '1200' },
+    'steps-per-execution': { type: 'string', default: '20' },
     repetitions: { type: 'string', default: '3' },
     check: { type: 'boolean', default: false },
     'peer-python': { type: 'string' },
@@ -53,8 +55,11 @@ const DEEP = {
     },
   },
 };
-const WARM_UP_ROUNDS = 20;
-const rounds = WARM_UP_ROUNDS + Number(flags.rounds);
+const WARM_UP_STEPS = 20;
+/** What is measured begins with one round and ends with another. */
+const FEWEST_ROUNDS = 2;
+const steps = WARM_UP_STEPS + Number(flags.rounds);
+const stepsPerExecution = Number(flags['steps-per-execution']);
 const DEADLINE_MS = 300_000;
 /** /proc counts processor time in hundredths of a second. */
 const TICK_MS = 10;
@@ -67,6 +72,7 @@ const ALL_ROWS = [
   { strategy: { kind: 'multi-worker-mirrored', workers }, workers, threads: 1 },
   { strategy: { kind: 'hybrid', servers, threads: workers }, workers: 1, threads: workers },
   { strategy: { kind: 'mirrored', threads: workers }, workers: 1, threads: workers },
+  { strategy: { kind: 'tpu', threads: workers, stepsPerExecution }, workers: 1, threads: workers },
   ...(workers > 1 ? [/** @type {const} */ ({ strategy: { kind: 'model-parallel', stages: 2 }, workers: 1, threads: 2 })] : []),
 ];
 
@@ -121,6 +127,9 @@ function forgetPeaks(stack) {
  */
 async function trained(stack, row, seed) {
   const { kind } = row.strategy;
+  const stepsOfRound = kind === 'tpu' ? stepsPerExecution : 1;
+  const warmUp = Math.ceil(WARM_UP_STEPS / stepsOfRound);
+  const rounds = Math.max(warmUp + FEWEST_ROUNDS, Math.ceil(steps / stepsOfRound));
   forgetPeaks(stack);
   const { id } = await stack.client.createRun({
     model: model === 'deep' ? DEEP : model,
@@ -140,13 +149,13 @@ async function trained(stack, row, seed) {
     const run = await stack.client.run(id);
     if (run?.status === 'FAILED') throw new Error(run.statusReason ?? 'it failed');
     endMs = cpuMs(stack);
-    if (run && run.progress.round >= WARM_UP_ROUNDS) begun ??= { round: run.progress.round, ms: endMs };
+    if (run && run.progress.round >= warmUp) begun ??= { round: run.progress.round, ms: endMs };
     return run?.status === 'SUCCEEDED';
   });
-  const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: WARM_UP_ROUNDS, maxPoints: 2_000 });
+  const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: warmUp, maxPoints: 2_000 });
   const [first, last] = [series?.points[0], series?.points.at(-1)];
   if (!first || !last || last === first || !begun) throw new Error('too few rounds came to be measured: give more with --rounds');
-  const perRound = batch * replicas;
+  const perRound = batch * replicas * stepsOfRound;
   return {
     speed: ((last.round - first.round) * perRound * 1000) / (last.atMs - first.atMs),
     peak: peakMB(stack),

@@ -5,7 +5,7 @@ import path from 'node:path';
 import type { RunSpecInput } from '@paceline/spec';
 import { pace, Stack, type Pace } from '@paceline/testkit';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { expectComplete, idle, logged, lossOf, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
+import { eventsOf, expectComplete, idle, logged, lossOf, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
 const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
 const ROUNDS = 16;
@@ -17,6 +17,14 @@ const mirrored = (threads: number, more: Partial<RunSpecInput> = {}): RunSpecInp
 const oneDevice: RunSpecInput = { ...ofRounds(ROUNDS), replicas: 1, strategy: { kind: 'one-device' } };
 const withDropout = mirrored(2, { model: 'mlp-dropout' });
 const inStages: RunSpecInput = { ...withDropout, strategy: { kind: 'model-parallel', stages: 2 } };
+/** As many steps in rounds of four. The optimizer has slots. */
+const STEPS_OF_ROUND = 4;
+const withSlots = mirrored(2, { model: 'mlp-dropout', optimizer: { name: 'adam' } });
+const executed: RunSpecInput = {
+  ...withSlots,
+  length: { rounds: ROUNDS / STEPS_OF_ROUND },
+  strategy: { kind: 'tpu', threads: 2, stepsPerExecution: STEPS_OF_ROUND },
+};
 /** Goes on with the checkpoint of another. */
 const LONGER: RunSpecInput = { ...inStages, length: { rounds: ROUNDS + 4 } };
 
@@ -25,7 +33,7 @@ let slow: Pace | undefined;
 /** The run of `withDropout`, once it has ended. */
 let wholeId: string | undefined;
 beforeAll(async () => {
-  for (const input of [...(IS_SOAK ? [mirrored(3)] : []), oneDevice, LONGER]) await reference(input);
+  for (const input of [...(IS_SOAK ? [mirrored(3)] : []), oneDevice, LONGER, withSlots]) await reference(input);
   stack = await Stack.start({ servers: 0, workers: 1 });
 });
 afterEach(() => slow?.end());
@@ -82,6 +90,40 @@ test('model-parallel: a pause in the middle, and the checkpoint of a run that wa
   const { id: longer } = await stack.client.createRun(LONGER, { resumeFrom: { runId: whole } });
   const { result } = await untilStatus(stack, longer, ['SUCCEEDED'], 60_000);
   expect(result!.weightsSha256).toBe(await reference(LONGER));
+});
+
+test('tpu: a round of four steps has the weights that four rounds of mirrored have, over a pause, and no byte on a socket', async () => {
+  slow = pace(() => stack.workers.map(({ child }) => child.pid!), 0.3);
+  const { id } = await stack.client.createRun(executed);
+  await untilRound(stack, id, 1);
+  await stack.client.pauseRun(id);
+  await untilStatus(stack, id, ['PAUSED'], 30_000);
+  slow.end();
+  await stack.client.resumeRun(id);
+  const run = await untilStatus(stack, id, ['SUCCEEDED'], 60_000);
+  expect(run.result!.weightsSha256).toBe(await reference(withSlots));
+  expect(run.ledger).toMatchObject({ committedRounds: ROUNDS / STEPS_OF_ROUND, committedExamples: ROUNDS * 512 });
+  await expectNoTraffic(id);
+});
+
+test('tpu: rounds that are not finite are left out; and norms are cut over the gradients of all threads', async () => {
+  const strategy = { kind: 'tpu', threads: 2, stepsPerExecution: 3 } as const;
+  // The first three steps leave weights whose gradient is beyond float32.
+  const steep: RunSpecInput = { ...ofRounds(3), replicas: 2, optimizer: { name: 'momentum', learningRate: 1000 } };
+  const { id } = await stack.client.createRun({ ...steep, strategy, gradient: { nonFinite: 'skip' } });
+  const { result } = await untilStatus(stack, id, ['SUCCEEDED'], 60_000);
+  expect(result!.weightsSha256).toBe(await reference(steep));
+  const left = (await eventsOf(stack, id)).filter(({ type }) => type === 'round.skipped');
+  expect(left.map(({ message }) => message)).toEqual(
+    [1, 2].map((round) => expect.stringContaining(`round ${round} is left out`) as string),
+  );
+
+  const clipped: RunSpecInput = { ...mirrored(2), length: { rounds: 6 }, gradient: { clipNorm: 0.3, clipGlobalNorm: 0.4 } };
+  const runs: RunSpecInput[] = [clipped, { ...clipped, length: { rounds: 2 }, replicas: 4, strategy: { ...strategy, threads: 3 } }];
+  const ended = await Promise.all(runs.map(async (input) => (await stack.client.createRun(input)).id));
+  const hashes: (string | null)[] = [];
+  for (const each of ended) hashes.push((await untilStatus(stack, each, ['SUCCEEDED'], 60_000)).result!.weightsSha256);
+  expect(hashes[1]).toBe(hashes[0]);
 });
 
 test('one-device: one worker, one replica, one compute thread', async () => {

@@ -74,6 +74,18 @@ it('local steps cut the rows of a replica, each example once in an epoch, whose 
   expect(seen).toEqual(Array.from({ length: 60_000 }, (_, i) => i));
 });
 
+it('with tpu a round has the rows of as many rounds of one step, also at the end of an epoch', () => {
+  const input = { globalBatch: 1000, replicas: 3, length: { epochs: 2 } };
+  const single = planOf(input);
+  const plan = planOf({ ...input, strategy: { kind: 'tpu', stepsPerExecution: 7 } });
+  expect([plan.totalRounds, plan.localSteps(0), plan.localSteps(8), plan.maxExamples]).toEqual([18, 7, 4, 334]);
+  let number = 0;
+  for (let round = 0; round < plan.totalRounds; round++)
+    for (let step = 0; step < plan.localSteps(round); step++, number++)
+      for (let replica = 0; replica < 3; replica++) expect(plan.rows(round, replica, step)).toEqual(single.rows(number, replica));
+  expect(number).toBe(single.totalRounds);
+});
+
 describe('the augmentation of a batch', () => {
   const plain: RunSpecInput = { globalBatch: 500, replicas: 4, length: { epochs: 2 }, seed: 5 };
   const augmented: RunSpecInput = { ...plain, augmentation: { shiftPixels: 2, rotateDegrees: 10 } };

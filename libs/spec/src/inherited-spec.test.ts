@@ -121,6 +121,19 @@ test('a checkpoint of local updates goes on with local updates whose outer optim
     ]);
 });
 
+test('a round of tpu has another number of steps, so a checkpoint of another kind does not become one of it, nor the other way round', () => {
+  const tpu = (fields: object = {}) => specOf(inheritSpec(source, { strategy: { kind: 'tpu', ...fields } }));
+  expect(optimizerIssues(tpu(), tpu({ stepsPerExecution: 7 }), 'X')).toEqual([]);
+  for (const [was, is] of [
+    [source, tpu()],
+    [tpu(), source],
+    [tpu(), specOf(inheritSpec(source, { strategy: { kind: 'local-update' } }))],
+  ] as const)
+    expect(optimizerIssues(was, is, 'X')).toEqual([
+      { path: 'strategy.kind', message: expect.stringMatching(`is ${was.strategy.kind} in run X .*begin with its weights`) as string },
+    ]);
+});
+
 test('estimates of EF21 belong to one run: another begins with the weights', () => {
   const ef21 = { codec: { kind: 'top-k', errorFeedback: true, feedbackRule: 'ef21' } } as const;
   const pairs = [

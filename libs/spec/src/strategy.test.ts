@@ -207,6 +207,7 @@ test('what all kinds are asked for', () => {
   expect(ask({ kind: 'local-update', workers: 3 })).toEqual([3, 'workers', 3]);
   expect(ask({ kind: 'hybrid', servers: 2, startWorkers: 4 })).toEqual([2, 'servers', 4]);
   expect(ask({ kind: 'mirrored' })).toEqual([1, 'workers', 1]);
+  expect(ask({ kind: 'tpu' })).toEqual([1, 'workers', 1]);
   expect(ask({ kind: 'model-parallel' })).toEqual([1, 'workers', 1]);
   expect(ask({ kind: 'model-parallel', workers: 3 })).toEqual([3, 'workers', 3]);
 });
@@ -218,7 +219,7 @@ test('compute threads: those that are asked for, else one per core, and none wit
     expect(isThreaded(result.spec)).toBe(threadsOf(result.spec, 256) > 1);
     return threadsOf(result.spec, cores);
   };
-  for (const kind of ['hybrid', 'mirrored']) {
+  for (const kind of ['hybrid', 'mirrored', 'tpu']) {
     expect(threads({ kind, threads: 3 }, 8, 2)).toBe(3);
     expect(threads({ kind }, 8, 6)).toBe(6);
     expect(threads({ kind }, 4, 6)).toBe(4);
@@ -260,6 +261,38 @@ test('stages: what does not go with them is refused with the reason', () => {
     if (!result.ok) throw new Error(JSON.stringify(result.issues));
     expect([isThreaded(result.spec), threadsOf(result.spec, 8), stagesOf(result.spec.strategy)]).toEqual([true, 1, stages]);
   }
+});
+
+test('tpu: a round has several steps, and what the threads cannot apply is refused with the reason', () => {
+  const specOf = (strategy: object, more: object = {}) => {
+    const result = parseRunSpec({ globalBatch: 100, strategy: { kind: 'tpu', ...strategy }, ...more });
+    if (!result.ok) throw new Error(JSON.stringify(result.issues));
+    return result.spec;
+  };
+  const clipped = specOf(
+    {},
+    { gradient: { clipNorm: 1, nonFinite: 'fail' }, learningRate: { schedule: 'cosine' }, optimizer: { name: 'adam' } },
+  );
+  expect([stepsOfRound(clipped), roundExamples(clipped), roundPlan(clipped)]).toEqual([20, 2000, 'streaming']);
+  // Slots are those of the optimizer; its rate, its schedule and its clipping are the worker's.
+  expect(appliedByServers(clipped)).toEqual({ optimizer: { ...clipped.optimizer, isApplied: true }, gradient: { nonFinite: 'fail' } });
+  expect(roundPlan(specOf({}, { gradient: { nonFinite: 'skip' } }))).toBe('two-phase');
+  // What is dropped is the rest of a batch, and not that of a round.
+  const dropped = roundsOf(specOf({ stepsPerExecution: 4 }, { dropRemainder: true }), 1050);
+  expect([roundGrid(dropped).roundsPerEpoch, roundGrid(dropped).round(2).count, roundGrid(dropped).examplesIn(3)]).toEqual([3, 200, 1000]);
+  const refused = (strategy: object, more: object = {}): string[] => issuesOf({ kind: 'tpu', ...strategy }, more);
+  for (const optimizer of [{ name: 'lamb' }, { name: 'lars' }])
+    expect(refused({}, { optimizer })).toEqual([expect.stringMatching(/^optimizer\.name: .*or mirrored/)]);
+  for (const name of ['ftrl', 'adamw', 'lion']) expect(refused({}, { optimizer: { name } })).toEqual([]);
+  expect(refused({}, { optimizer: { name: 'adam', emaMomentum: 0.99 } })).toEqual([expect.stringMatching(/^optimizer\.emaMomentum: /)]);
+  expect(refused({}, { reduceLROnPlateau: {}, validation: {} })).toEqual([expect.stringMatching(/^reduceLROnPlateau: .*mirrored/)]);
+  for (const stepsPerExecution of [0, 10_001, 1.5]) expect(refused({ stepsPerExecution })[0]).toMatch(/^strategy\.stepsPerExecution: /);
+  expect(refused({ mode: 'async' })[0]).toMatch(/^strategy\.mode: /);
+  expect(refused({ standby: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: .*one worker/)]);
+  expect(refused({}, { codec: { kind: 'int8' } })).toEqual([expect.stringMatching(/^codec\.kind: int8 /)]);
+  for (const engine of ['tensorflow', 'webgpu']) expect(refused({}, { engine })).toEqual([expect.stringMatching(/^engine: .*wasm/)]);
+  expect(refused({ servers: 2 })[0]).toMatch(/^strategy\.servers: /);
+  expect(refused({}, { embeddings: { kind: 'sparse' }, optimizer: { name: 'sgd' } })[0]).toMatch(/^strategy\.kind: .*parameter-server/);
 });
 
 test('several threads, one worker, one replica: what does not go with them is refused with the reason', () => {
@@ -311,6 +344,7 @@ test.each([
   [{ strategy: { kind: 'model-parallel', workers: 1 } }, 'workers'],
   [{ strategy: { kind: 'mirrored' } }, 'worker'],
   [{ strategy: { kind: 'one-device' } }, 'worker'],
+  [{ strategy: { kind: 'tpu', stepsPerExecution: 5 } }, 'worker'],
   [{ strategy: { kind: 'of a newer server', workers: 3 } }, 'servers'],
   [{ strategy: 'mirrored' }, 'servers'],
   [{}, 'servers'],

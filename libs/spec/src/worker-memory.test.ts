@@ -116,3 +116,12 @@ test('local steps need the weights of a replica and the slots of its optimizer, 
   expect(localModelIssue(spec('keep'), 1e8)).toContain('fewer replicas, innerState reset');
   expect(localModelIssue({ ...spec('keep'), strategy: { mode: 'sync' } }, 1e9)).toBeUndefined();
 });
+
+test('with tpu a worker has the weights, the slots and what a round has come to, beside the gradients of its threads', () => {
+  const optimizer = { name: 'momentum', learningRate: 1, momentum: 0, nesterov: false } as const;
+  const mirrored = { replicas: 4, strategy: { kind: 'mirrored', mode: 'sync', threads: 2 }, optimizer } as const;
+  const tpu = { ...mirrored, strategy: { ...mirrored.strategy, kind: 'tpu' } } as const;
+  expect(gradientVectors(tpu)).toBe(gradientVectors(mirrored) + 3);
+  expect(localModelIssue(tpu, 5e7)).toBeUndefined();
+  expect(localModelIssue(tpu, 5e8)).toMatch(/train with tpu: .*fewer replicas/);
+});

@@ -217,3 +217,31 @@ test.each([
   const capacity = [...new Set(store.chunks.map(({ arena }) => arena))].reduce((sum, { bytesCapacity }) => sum + bytesCapacity, 0);
   expect(capacity).toBeLessThan(1.15 * vectors * 2048 * 4096 * 4);
 });
+
+test('where the worker applies the optimizer the shard takes its parameters and slots, and a checkpoint keeps the slots of before', async () => {
+  const store = storeOf([4, 3], 'Zeros', Object.assign({}, ADAM, { isApplied: true as const }));
+  for (const _ of store.begin()); // a few values
+  const [chunk] = store.chunks;
+  const { arena, length } = chunk!;
+  const [before] = store.initial;
+  const sent = acquireRegion(arena, length);
+  sent.floats.fill(7);
+  expect(store.canReplaceGradient(chunk!)).toBe(true);
+  const out = acquireRegion(arena, length);
+  expect(() => store.update(chunk!, 0, before!, out, sent)).toThrow(/whose slots are not in this process/);
+  store.applied = { copySlot: (slot, from, into) => void into.fill(10 * (slot + 1) + from) };
+  const snapshot = store.takeSnapshot(0, store.initial);
+  // Neither the number of the round nor its examples play a part.
+  store.update(chunk!, 9, before!, out, sent, { skip: false, examples: 5, scale: 0.5, variables: [] });
+  expect([...out.floats]).toEqual(Array.from({ length }, () => 7));
+  const slots: [number, number, number][] = [];
+  store.readSlots((slot, from, values) => void slots.push([slot, from, values[0]!]));
+  expect(slots).toEqual([
+    [0, 0, 10],
+    [1, 0, 20],
+  ]);
+  const kept = [...snapshot.tensors()].filter(({ name }) => name.startsWith('slots/'));
+  for (const { read } of kept) expect(Buffer.from(await read()).every((byte) => byte === 0)).toBe(true);
+  expect(kept).toHaveLength(2);
+  expect(store.measure(chunk!, sent, before!, 0)).toEqual({ isFinite: true, squares: [] });
+});
