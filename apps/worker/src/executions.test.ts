@@ -10,7 +10,7 @@ import { GradientMemory, gradientVectorsOf } from './gradient-memory.js';
 
 const UNITS = 1000;
 const variable = { path: 'dense/kernel', shape: [UNITS], section: 'trainable', initializer: { className: 'Zeros', config: {} } } as const;
-const layout = createLayout({ variables: [variable], inputs: [], outputs: [], parameterCount: UNITS, stateCount: 0 });
+const layout = createLayout({ variables: [variable], parameterCount: UNITS, stateCount: 0 });
 const THREADS = 2;
 
 function seat() {
@@ -23,6 +23,10 @@ function seat() {
   const slotsOfShard = [Float32Array.from({ length: UNITS }, (_, i) => i), new Float32Array(UNITS).fill(5)];
   const shard = {
     reads: 0,
+    takes: 0,
+    takeSlots() {
+      this.takes++;
+    },
     applied: undefined as AppliedSlots | undefined,
     readSlots(each: (slot: number, from: number, values: Float32Array) => void) {
       this.reads++;
@@ -60,12 +64,14 @@ test('threads begin with the slots of the shard, which takes theirs after each r
   memory.free(first!);
 
   executions.step(5);
-  expect(shard.reads).toBe(1);
+  expect([shard.reads, shard.takes], 'taken before they move on').toEqual([1, 1]);
   slot(0).fill(NaN);
   executions.executed(5, false);
   executions.step(6);
   expect(shard.reads).toBe(2);
   expect([...slot(0)]).toEqual([...slotsOfShard[0]!]);
+  executions.step(6);
+  expect(shard.reads, 'a round once more').toBe(3);
 });
 
 test('a worker whose shard is gone does not begin', () => {

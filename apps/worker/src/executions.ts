@@ -2,9 +2,9 @@
  * What the main thread does where the threads of a seat take all steps of a round by themselves (strategy tpu): it sets up the memory that they share, starts a round, and hands
  * the weights on as the one node of the run. The shard, which is in this process too, takes the slots of the optimizer from there.
  *
- *     shard ── slots, where these are not those of the threads ──> threads ── a round ──> weights ──> shard, which copies the slots too
+ *     shard ── slots, where the threads do not have them ──> threads ── a round ──> weights ──> shard, which copies the slots before the next round begins
  *
- * The slots of the shard are those of the last round that counts. The threads begin with these, in their first round and after one that was not finite.
+ * The slots of the shard are those of the last whole round. The threads begin with these, in their first round and after one that was not finite.
  */
 import type { AppliedSlots, ParameterStore } from '@paceline/hosting';
 import { Arena } from '@paceline/kernels';
@@ -16,7 +16,8 @@ import type { GradientMemory, Vector } from './gradient-memory.js';
 import { vectorsFor } from './thread-nodes.js';
 
 /** The shard of the run in this process; undefined when it is gone. */
-export type OwnStore = () => Pick<ParameterStore, 'applied' | 'readSlots'> | undefined;
+type OwnShard = Pick<ParameterStore, 'applied' | 'readSlots' | 'takeSlots'>;
+export type OwnStore = () => OwnShard | undefined;
 
 export interface ExecutionsOptions {
   readonly threads: number;
@@ -53,8 +54,9 @@ export class Executions implements AppliedSlots {
   private readonly arena: Arena;
   /** Where the weights of the present round come to lie. */
   private out: Vector | undefined;
-  /** The threads have the slots that the shard has. */
-  private isCurrent = false;
+  /** Whose slots the threads have, after the round before `next`. */
+  private shard: OwnShard | undefined;
+  private next = -1;
 
   constructor(private readonly options: ExecutionsOptions) {
     this.arena = options.memory.onlyArena;
@@ -63,7 +65,9 @@ export class Executions implements AppliedSlots {
   /** @throws ArenaFullError, and Error when the shard is gone */
   step(round: number): void {
     const { threads, memory, post } = this.options;
-    if (!this.isCurrent) this.takeSlots();
+    if (this.shard && round === this.next) this.shard.takeSlots();
+    else this.shard = this.begin();
+    this.next = round + 1;
     this.out = memory.alloc();
     for (let thread = 0; thread < threads; thread++) post(thread, { kind: 'step', round, replicas: [], free: [], lent: [this.out] });
   }
@@ -71,7 +75,7 @@ export class Executions implements AppliedSlots {
   /** The threads have taken all steps of a round. */
   executed(round: number, isFinite: boolean): void {
     const { replicas, node } = this.options;
-    this.isCurrent = isFinite; // a round that is left out has left slots that are of no use
+    if (!isFinite) this.shard = undefined; // a round that is left out has left slots that are of no use
     node(round, { lo: 0, hi: replicas, vector: this.out! });
     this.out = undefined;
   }
@@ -80,12 +84,13 @@ export class Executions implements AppliedSlots {
     into.set(this.slot(slot).subarray(from, from + into.length));
   }
 
-  private takeSlots(): void {
-    const store = this.options.store();
-    if (!store) throw new Error('the shard of the run is not in this process any more');
-    store.applied = this;
-    store.readSlots((slot, from, values) => this.slot(slot).set(values, from));
-    this.isCurrent = true;
+  /** The threads get the slots of the shard. */
+  private begin(): OwnShard {
+    const shard = this.options.store();
+    if (!shard) throw new Error('the shard of the run is not in this process any more');
+    shard.readSlots((slot, from, values) => this.slot(slot).set(values, from));
+    shard.applied = this;
+    return shard;
   }
 
   private slot(index: number): Float32Array {

@@ -47,7 +47,7 @@ export function addVerify(program: Command, act: Act): void {
     .argument('<file...>', 'recordings: optimizers.json, or NAME.json with NAME.initial.safetensors and NAME.final.safetensors beside it')
     .option(
       '--strategy <names>',
-      'strategies for recorded trainings: one-device, mirrored, central-storage, model-parallel, multi-worker-mirrored (with :direct, :ring, :tree or :hierarchical for one topology\n' +
+      'strategies for recorded trainings: one-device, mirrored, central-storage, model-parallel, tpu, multi-worker-mirrored (with :direct, :ring, :tree or :hierarchical for one topology\n' +
         'of the library), parameter-server, hybrid, local-update; several with commas between them (default: parameter-server)',
       (text: string, before: readonly string[] = []) => [...before, ...text.split(',')],
     )

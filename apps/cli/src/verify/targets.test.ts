@@ -83,9 +83,11 @@ it('a run has the strategy of its name: that of local updates takes one step bet
   expect(ofKind('hybrid')).toEqual({ kind: 'hybrid', servers: 2, startWorkers: 2, threads: 2 });
   expect(ofKind('mirrored')).toEqual({ kind: 'mirrored', threads: 2 });
   expect(ofKind('one-device')).toEqual({ kind: 'one-device' });
+  expect(ofKind('tpu')).toEqual({ kind: 'tpu', threads: 2, stepsPerExecution: 1 });
   expect(ofKind('model-parallel')).toEqual({ kind: 'model-parallel', workers: 2, stages: 2 });
   const sizes = { workers: 3, servers: 2 };
-  for (const name of ['mirrored', 'one-device']) expect(sizesOfRun({ as: 'service', name }, sizes)).toEqual({ workers: 1, servers: 0 });
+  for (const name of ['mirrored', 'one-device', 'tpu'])
+    expect(sizesOfRun({ as: 'service', name }, sizes)).toEqual({ workers: 1, servers: 0 });
   expect(sizesOfRun({ as: 'service', name: 'hybrid' }, sizes)).toEqual(sizes);
   const tree = targetsNamed(['multi-worker-mirrored:tree'], 'library')[0] as LibraryTarget;
   const of = (replicas: number, globalBatch: number, ...layers: string[]) => ({ replicas, globalBatch, layers });

@@ -52,6 +52,7 @@ export const TARGETS: readonly Target[] = [
   service('mirrored'),
   service('one-device'),
   service('model-parallel'),
+  service('tpu'),
   service('local-update'),
 ];
 
@@ -103,6 +104,11 @@ export function reasonAgainst(
     case 'one-device':
       if (recording.replicas > 1) return `it has one replica, and the recording ${recording.replicas}: replay it as mirrored`;
       return undefined;
+    case 'tpu':
+      if (spec.optimizer.name === 'lamb' || spec.optimizer.name === 'lars')
+        return `its threads do not apply ${spec.optimizer.name}: replay it as mirrored`;
+      if (spec.optimizer.emaMomentum !== undefined) return 'its threads keep no average of the weights: replay it as mirrored';
+      return undefined;
     case 'local-update':
       if (clips) return 'each replica would clip its own gradient; the recording clips their mean';
       return unservedByLocalSteps({ optimizer: spec.optimizer, globalBatch: recording.globalBatch, replicas: recording.replicas });
@@ -144,6 +150,9 @@ export function strategyOfRun(target: ServiceTarget, { workers, servers }: Sizes
       return { kind: 'mirrored', threads: Math.min(THREADS, recording.replicas) };
     case 'one-device':
       return { kind: 'one-device' };
+    case 'tpu':
+      // A round is a step of the recording, which has the loss of each.
+      return { kind: 'tpu', threads: Math.min(THREADS, recording.replicas), stepsPerExecution: 1 };
     case 'model-parallel':
       return { kind: 'model-parallel', workers: startWorkers, stages: RECORDED_STAGES };
     case 'local-update':
@@ -163,7 +172,7 @@ export function strategyOfRun(target: ServiceTarget, { workers, servers }: Sizes
 
 /** Workers and servers that a run takes of those that are there. */
 export const sizesOfRun = ({ name }: ServiceTarget, sizes: Sizes): Sizes =>
-  name === 'mirrored' || name === 'one-device' ? { workers: 1, servers: 0 } : sizes;
+  name === 'mirrored' || name === 'one-device' || name === 'tpu' ? { workers: 1, servers: 0 } : sizes;
 
 export interface Sizes {
   readonly workers: number;

@@ -218,30 +218,35 @@ test.each([
   expect(capacity).toBeLessThan(1.15 * vectors * 2048 * 4096 * 4);
 });
 
-test('where the worker applies the optimizer the shard takes its parameters and slots, and a checkpoint keeps the slots of before', async () => {
-  const store = storeOf([4, 3], 'Zeros', Object.assign({}, ADAM, { isApplied: true as const }));
+test('where the worker applies the optimizer the shard takes its parameters, and its slots when all are here; a checkpoint keeps those of before', async () => {
+  const store = storeOf([400, 300], 'Zeros', Object.assign({}, ADAM, { isApplied: true as const }));
   for (const _ of store.begin()); // a few values
-  const [chunk] = store.chunks;
-  const { arena, length } = chunk!;
-  const [before] = store.initial;
-  const sent = acquireRegion(arena, length);
-  sent.floats.fill(7);
-  expect(store.canReplaceGradient(chunk!)).toBe(true);
-  const out = acquireRegion(arena, length);
-  expect(() => store.update(chunk!, 0, before!, out, sent)).toThrow(/whose slots are not in this process/);
-  store.applied = { copySlot: (slot, from, into) => void into.fill(10 * (slot + 1) + from) };
-  const snapshot = store.takeSnapshot(0, store.initial);
+  const places = store.chunks.map((chunk, i) => {
+    const [sent, out] = [acquireRegion(chunk.arena, chunk.length), acquireRegion(chunk.arena, chunk.length)];
+    sent.floats.fill(7);
+    return { chunk, before: store.initial[i]!, sent, out };
+  });
+  expect(places.length).toBeGreaterThan(1);
+  const [first, ...others] = places;
+  expect(store.canReplaceGradient(first!.chunk)).toBe(true);
+  expect(() => store.update(first!.chunk, 9, first!.before, first!.out, first!.sent)).toThrow(/whose slots are not in this process/);
+  const seen = (): Set<number> => {
+    const values = new Set<number>();
+    store.readSlots((_, __, part) => part.forEach((value) => values.add(value)));
+    return values;
+  };
+  store.applied = { copySlot: (slot, from, into) => void into.fill(1000 * (slot + 1) + from) };
+  const snapshot = store.takeSnapshot(9, store.initial);
   // Neither the number of the round nor its examples play a part.
-  store.update(chunk!, 9, before!, out, sent, { skip: false, examples: 5, scale: 0.5, variables: [] });
-  expect([...out.floats]).toEqual(Array.from({ length }, () => 7));
-  const slots: [number, number, number][] = [];
-  store.readSlots((slot, from, values) => void slots.push([slot, from, values[0]!]));
-  expect(slots).toEqual([
-    [0, 0, 10],
-    [1, 0, 20],
-  ]);
+  const decision = { skip: false, examples: 5, scale: 0.5, variables: [] };
+  store.update(first!.chunk, 9, first!.before, first!.out, first!.sent, decision);
+  expect(seen(), 'a worker that takes over in the middle of a round').toEqual(new Set([0]));
+  for (const { chunk, before, out, sent } of others) store.update(chunk, 9, before, out, sent, decision);
+  expect([...new Set(places.flatMap(({ out }) => [...out.floats]))]).toEqual([7]);
+  const offsets = places.map((_, i) => places.slice(0, i).reduce((sum, { chunk }) => sum + chunk.length, 0));
+  expect(seen()).toEqual(new Set([1000, 2000].flatMap((of) => offsets.map((offset) => of + offset))));
   const kept = [...snapshot.tensors()].filter(({ name }) => name.startsWith('slots/'));
   for (const { read } of kept) expect(Buffer.from(await read()).every((byte) => byte === 0)).toBe(true);
-  expect(kept).toHaveLength(2);
-  expect(store.measure(chunk!, sent, before!, 0)).toEqual({ isFinite: true, squares: [] });
+  expect(kept).toHaveLength(2 * places.length);
+  expect(store.measure(first!.chunk, first!.sent, first!.before, 0)).toEqual({ isFinite: true, squares: [] });
 });

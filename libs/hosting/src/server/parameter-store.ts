@@ -55,7 +55,7 @@ export interface StorePlan {
   rateFactor?(round: number): number;
 }
 
-/** The slots of the optimizer as the worker in this process has moved them in a round (strategy tpu). */
+/** The slots of the optimizer as the worker in this process has moved them in a round (strategy tpu). They hold still from then on until it begins with the next one. */
 export interface AppliedSlots {
   /** @param from element of the trainable section */
   copySlot(slot: number, from: number, into: Float32Array): void;
@@ -94,8 +94,10 @@ export class ParameterStore {
   private readonly sections = new Map<number, 'trainable' | 'state'>();
   /** The checkpoint that is being written: its slots are preserved before they change. */
   snapshot: Snapshot | undefined;
-  /** Of the worker that applies the optimizer, where it does. It holds still until the round is committed. */
+  /** Of the worker that applies the optimizer, where it does: another one may come in the middle of a round. */
   applied: AppliedSlots | undefined;
+  /** Chunks that have come of a round, and whether the slots of that round are to be taken. */
+  private taken: { readonly round: number; chunks: number } | undefined;
 
   constructor(private readonly options: ParameterStoreOptions) {
     this.optimizer = createOptimizer(options.optimizer);
@@ -128,7 +130,7 @@ export class ParameterStore {
 
   /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. @throws Error where the worker should have applied it and is not here */
   update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
-    if (this.options.optimizer.isApplied) return this.take(chunk, paramOut, gradient);
+    if (this.options.optimizer.isApplied) return this.take(chunk, round, paramOut, gradient);
     const scale = Math.fround(1 / (decision?.examples ?? this.options.examplesIn(round)));
     const { kernels } = chunk.arena;
     if (this.sections.get(chunk.index) === 'state') {
@@ -145,18 +147,32 @@ export class ParameterStore {
   }
 
   /** What the worker has come to. @param values the parameters */
-  private take(chunk: OwnedChunk, paramOut: Region, values: Region): void {
-    if (paramOut.pointer !== values.pointer) chunk.arena.kernels.copy(paramOut.pointer, values.pointer, chunk.length);
-    if (this.sections.get(chunk.index) === 'state') return;
+  private take(chunk: OwnedChunk, round: number, paramOut: Region, values: Region): void {
     if (!this.applied) throw new Error('parameters have come from a worker whose slots are not in this process');
-    this.preserve(chunk);
-    const { offset } = this.options.layout.chunks[chunk.index]!;
-    for (const [slot, pointer] of this.slots.get(chunk.index)!.entries())
-      this.applied.copySlot(slot, offset, chunk.arena.f32(pointer, chunk.length));
+    if (paramOut.pointer !== values.pointer) chunk.arena.kernels.copy(paramOut.pointer, values.pointer, chunk.length);
+    if (this.taken?.round !== round) this.taken = { round, chunks: 0 };
+    this.taken.chunks++;
   }
 
-  /** The slots as they are between two rounds. @param each gets a part of one, and the element of the trainable section that it begins at */
+  /**
+   * Takes the slots of a round whose parameters are all here, unless that is done: before the worker moves them on, or somebody reads them. Not chunk by chunk as parameters
+   * come: a worker that takes over in the middle of a round begins with the slots of before, of all chunks.
+   */
+  takeSlots(): void {
+    if (this.taken?.chunks !== this.chunks.length) return;
+    this.taken = undefined;
+    for (const chunk of this.chunks) {
+      if (this.sections.get(chunk.index) === 'state') continue;
+      this.preserve(chunk);
+      const { offset } = this.options.layout.chunks[chunk.index]!;
+      for (const [slot, pointer] of this.slots.get(chunk.index)!.entries())
+        this.applied!.copySlot(slot, offset, chunk.arena.f32(pointer, chunk.length));
+    }
+  }
+
+  /** The slots as the last whole round has left them. @param each gets a part of one, and the element of the trainable section that it begins at */
   readSlots(each: (slot: number, from: number, values: Float32Array) => void): void {
+    this.takeSlots();
     for (const { index, arena, length } of this.chunks)
       for (const [slot, pointer] of (this.slots.get(index) ?? []).entries())
         each(slot, this.options.layout.chunks[index]!.offset, arena.f32(pointer, length));
@@ -416,6 +432,7 @@ export class ParameterStore {
 
   /** A checkpoint: `regions` are the parameters of `generation`, by chunk; the slots are still its own. */
   takeSnapshot(generation: number, regions: readonly Region[]): Snapshot {
+    this.takeSlots();
     this.snapshot = new Snapshot(generation, this.chunks, regions, (chunk) =>
       (this.slots.get(chunk) ?? []).map((pointer, slot) => ({ name: this.optimizer.slots[slot]!.name, pointer })),
     );

@@ -35,7 +35,7 @@ test.each(cases)('%s: three threads with a share each end in the bits of a shard
     section: 'trainable',
     initializer: { className: 'Zeros', config: {} },
   } as const;
-  const layout = createLayout({ variables: [variable], inputs: [], outputs: [], parameterCount: LENGTH, stateCount: 0 });
+  const layout = createLayout({ variables: [variable], parameterCount: LENGTH, stateCount: 0 });
   const { slots: states } = createOptimizer(optimizer);
   const arena = Arena.create({ initialBytes: LENGTH * 4 * (states.length + 3), maximumBytes: LENGTH * 4 * (states.length + 4) });
   const vector = (fill: number): number => {
