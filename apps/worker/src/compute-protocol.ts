@@ -20,10 +20,9 @@ import type { RunRowsSettings } from '@paceline/data';
 import type { ResidualLoss } from '@paceline/codecs';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { Recording, ReplicaResidual, Rows, WorkItem } from '@paceline/exchange';
-import type { Node } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { ExecutionMemory } from './execution-cells.js';
-import type { AttachedMemory, EncodedPart, Vector } from './gradient-memory.js';
+import type { AttachedMemory, EncodedPart, PlacedNode, Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import type { FlowMemory, FlowSizes } from './stage-flow.js';
 import type { GroupBytes } from './table-rows.js';
@@ -61,11 +60,6 @@ export interface ComputeInit {
   readonly lent: AttachedMemory | undefined;
   /** What the threads share in a round, with the strategy tpu. */
   readonly execution?: ExecutionMemory | undefined;
-}
-
-/** A node with where its sum lies. */
-export interface PlacedNode extends Node {
-  readonly vector: Vector;
 }
 
 /** What a stage says of itself. */

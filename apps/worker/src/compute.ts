@@ -15,11 +15,10 @@ import {
   type ComputeInit,
   type EngineChoice,
   type FromCompute,
-  type PlacedNode,
   type ToCompute,
 } from './compute-protocol.js';
 import { executionMemory, Executions, type OwnStore } from './executions.js';
-import { GradientMemory, GradientReader, gradientVectorsOf, type Vector } from './gradient-memory.js';
+import { GradientMemory, GradientReader, type PlacedNode, type Vector, gradientVectorsOf } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import { boundaryBytes, flowMemory } from './stage-flow.js';
 import { StageNodes } from './stage-nodes.js';

@@ -15,8 +15,7 @@
  */
 import { spans } from '@paceline/exchange';
 import { maximalNodes, replicaRows, type Node } from '@paceline/learning';
-import type { PlacedNode } from './compute-protocol.js';
-import type { Vector } from './gradient-memory.js';
+import type { PlacedNode, Vector } from './gradient-memory.js';
 import { waitFor } from './waiting.js';
 
 const MET = 0;

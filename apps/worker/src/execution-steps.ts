@@ -12,9 +12,9 @@ import type { Arena } from '@paceline/kernels';
 import { executedBefore, stepExamples, type Layout, type SharedUpdates } from '@paceline/learning';
 import { roundsOf, stepsOfRound, type RateFactor, type RunSpec } from '@paceline/spec';
 import type { BatchLoader } from './batch-loader.js';
-import type { ContributionMessage, PlacedNode } from './compute-protocol.js';
+import type { ContributionMessage } from './compute-protocol.js';
 import type { ExecutionCells, ExecutionMemory } from './execution-cells.js';
-import type { LentVectors, Vector } from './gradient-memory.js';
+import type { LentVectors, PlacedNode, Vector } from './gradient-memory.js';
 import { ReplicaSteps, type ReplicaRounds } from './replica-steps.js';
 import { addUp } from './thread-nodes.js';
 

@@ -3,10 +3,10 @@ import type { AppliedSlots } from '@paceline/hosting';
 import { createLayout } from '@paceline/learning';
 import { parseRunSpec } from '@paceline/spec';
 import { expect, test } from 'vitest';
-import type { PlacedNode, ToCompute } from './compute-protocol.js';
+import type { ToCompute } from './compute-protocol.js';
 import { ExecutionCells, executionCells } from './execution-cells.js';
 import { executionMemory, Executions } from './executions.js';
-import { GradientMemory, gradientVectorsOf } from './gradient-memory.js';
+import { GradientMemory, type PlacedNode, gradientVectorsOf } from './gradient-memory.js';
 
 const UNITS = 1000;
 const variable = { path: 'dense/kernel', shape: [UNITS], section: 'trainable', initializer: { className: 'Zeros', config: {} } } as const;

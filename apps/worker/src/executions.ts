@@ -10,9 +10,9 @@ import type { AppliedSlots, ParameterStore } from '@paceline/hosting';
 import { Arena } from '@paceline/kernels';
 import { createLayout, measures, type Layout } from '@paceline/learning';
 import { optimizerSlots, type RunSpec } from '@paceline/spec';
-import type { PlacedNode, ToCompute } from './compute-protocol.js';
+import type { ToCompute } from './compute-protocol.js';
 import { executionCells, replicasOf, type ExecutionMemory } from './execution-cells.js';
-import type { GradientMemory, Vector } from './gradient-memory.js';
+import type { GradientMemory, PlacedNode, Vector } from './gradient-memory.js';
 import { vectorsFor } from './thread-nodes.js';
 
 /** The shard of the run in this process; undefined when it is gone. */

@@ -13,7 +13,7 @@
 import { GradientEncoder, type Codec, type ResidualLoss } from '@paceline/codecs';
 import type { ChunkBytes, MemberChunk } from '@paceline/exchange';
 import { Arena, ARENA_MAXIMUM_BYTES, type SharedMemory } from '@paceline/kernels';
-import type { Layout } from '@paceline/learning';
+import type { Layout, Node } from '@paceline/learning';
 import {
   GRADIENT_ARENA_BYTES,
   GRADIENT_ARENA_SLACK_BYTES,
@@ -57,6 +57,11 @@ export function rangesOf({ variables }: Pick<Layout, 'variables'>, paths: readon
 
 /** Where a vector begins in the arena of each part. */
 export type Vector = readonly number[];
+
+/** A node with where its sum lies. */
+export interface PlacedNode extends Node {
+  readonly vector: Vector;
+}
 
 /** Chunk `firstChunk + i` of a part: its codec, and where its bytes lie from the part's pointer on. */
 export interface EncodedPart {

@@ -12,8 +12,8 @@
  */
 import { spans } from '@paceline/exchange';
 import { maximalNodes, ReductionTree, replicaRows, split, type Node } from '@paceline/learning';
-import type { PlacedNode, ToCompute } from './compute-protocol.js';
-import type { GradientMemory, LentVectors, Vector } from './gradient-memory.js';
+import type { ToCompute } from './compute-protocol.js';
+import type { GradientMemory, LentVectors, PlacedNode, Vector } from './gradient-memory.js';
 
 export interface ThreadNodesOptions {
   readonly threads: number;

@@ -130,7 +130,7 @@ export const VARIABLES = {
   PACELINE_SOCKETS_PER_TEAM: wholeNumber.default(200).describe('WebSockets that one team may have open at one api; 0: any number'),
   PACELINE_DASHBOARD_DIR: directory.optional().describe('folder with the built dashboard'),
   PACELINE_DATA_DIR: directory.describe(
-    'folder for weights and datasets; a worker without one holds no shards (strategies multi-worker-mirrored, model-parallel, mirrored and one-device)',
+    'folder for weights and datasets; a worker without one holds no shards (strategies multi-worker-mirrored, model-parallel, mirrored, one-device and tpu)',
   ),
   PACELINE_CHECKPOINT_STORE: z
     .string()

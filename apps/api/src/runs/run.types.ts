@@ -181,7 +181,7 @@ export class StepTask implements Node {
 
 @ObjectType('RunServer', {
   description:
-    'A part of the parameters in the present attempt, and the server that holds it, or the worker (strategies multi-worker-mirrored, model-parallel, mirrored and one-device).',
+    'A part of the parameters in the present attempt, and the server that holds it, or the worker (strategies multi-worker-mirrored, model-parallel, mirrored, one-device and tpu).',
 })
 export class RunServerType {
   @Field(() => Int, { description: 'Number of the shard, from 0; the server of 0 is the coordinator.' })
