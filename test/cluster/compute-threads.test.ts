@@ -47,6 +47,20 @@ test('1 worker with 2 and 3 threads, 1 and 2 servers: the weights of the referen
     expect((await trained(input)).sha256).toBe(await reference(input));
 });
 
+test('1 worker with 2 threads whose replicas take local steps: the weights of the reference', async () => {
+  const local = { kind: 'local-update', threads: 2, localSteps: 3 } as const;
+  for (const input of [
+    { ...base, replicas: 3, optimizer: { name: 'adam' }, strategy: { ...local, innerState: 'keep', outerOptimizer: 'nesterov' } },
+    ...(process.env['PACELINE_SOAK'] === '1'
+      ? ([
+          { ...base, model: 'mlp-dropout', strategy: { ...local, servers: 2 } },
+          { ...base, replicas: 5, strategy: { ...local, threads: 3, outerOptimizer: 'elastic' } },
+        ] as const)
+      : []),
+  ] satisfies RunSpecInput[])
+    expect((await trained(input)).sha256).toBe(await reference(input));
+});
+
 test.runIf(process.env['PACELINE_SOAK'] === '1')('a thread more is a compute thread and its loader more', async () => {
   const long = (threads: number): RunSpecInput => ({ ...base, length: { rounds: 120 }, strategy: hybrid(threads) });
   const one = await threadsWhile(long(1));

@@ -10,7 +10,7 @@ const trajectories = new Map<string, Promise<readonly string[]>>();
 let last: Promise<unknown> = Promise.resolve();
 
 function keyOf({ strategy, length: _, ...rest }: RunSpec): string {
-  const local = strategy.kind === 'local-update' ? { ...strategy, servers: 1, startWorkers: 1, workers: 1 } : undefined;
+  const local = strategy.kind === 'local-update' ? { ...strategy, servers: 1, startWorkers: 1, workers: 1, threads: 1 } : undefined;
   return JSON.stringify([rest, strategy.accumulate, local]);
 }
 

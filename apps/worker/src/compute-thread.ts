@@ -24,8 +24,8 @@ import { evaluateBlocks } from './evaluation.js';
 import { GradientMemory, gradientVectorsOf, LentVectors, type Vector, type VectorEncoder } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
 import { leakOptions } from './leak-options.js';
-import { LocalReplicas } from './local-replicas.js';
-import { ReplicaSteps, type StepOutputs } from './replica-steps.js';
+import { handingOn, LocalReplicas } from './local-replicas.js';
+import { ReplicaSteps, type ReplicaRounds, type StepOutputs } from './replica-steps.js';
 import { SparseWork } from './sparse-work.js';
 import { TableRows } from './table-rows.js';
 import { addUp } from './thread-nodes.js';
@@ -61,10 +61,11 @@ const built = tables
     }
   : { spec, description };
 const engine = await createEngine({ ...built, ...init.engine, format: data.format, layout });
-// The inner optimizer goes over whole vectors, so they lie in one arena.
-const arenaBytes = spec.strategy.kind === 'local-update' ? ARENA_MAXIMUM_BYTES : undefined;
+// The inner optimizer goes over whole vectors, so they lie in one arena. Of several threads each has its own for that.
+const isLocal = spec.strategy.kind === 'local-update';
 const lent = init.lent && new LentVectors(layout, init.lent);
-const own = lent ? undefined : new GradientMemory(layout, gradientVectorsOf(spec, init.threads), arenaBytes);
+const own =
+  lent && !isLocal ? undefined : new GradientMemory(layout, gradientVectorsOf(spec, 1), isLocal ? ARENA_MAXIMUM_BYTES : undefined);
 const gradients = lent ?? own!;
 /** The part of this thread in the nodes that several threads add up. */
 const ownChunks = shardChunks(layout, init.threads, init.thread);
@@ -135,6 +136,8 @@ const local =
         outputs,
       })
     : undefined;
+/** Several threads: what a replica has come to goes from the memory of its thread to that of all. */
+const handedOn: ReplicaRounds | undefined = local && lent && handingOn(local, own!, lent);
 const sparse = tables && new SparseWork({ tables, loader, engine, vectors: generations, outputs, isStopping, send });
 const steps = new ReplicaSteps(
   guard,
@@ -143,7 +146,7 @@ const steps = new ReplicaSteps(
   spec.replicas,
   () => hasBackups || encoder !== undefined,
   outputs,
-  local,
+  handedOn ?? local,
 );
 
 const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, {
@@ -286,5 +289,5 @@ send({
   kind: 'ready',
   fingerprint: engine.fingerprint,
   devices: engine.devices,
-  gradients: own && { memories: own.memories, parts: own.parts },
+  gradients: lent ? undefined : { memories: own!.memories, parts: own!.parts },
 });

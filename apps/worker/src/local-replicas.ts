@@ -8,7 +8,7 @@ import type { Engine, Sums } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
 import type { LocalUpdates } from '@paceline/learning';
 import type { BatchLoader } from './batch-loader.js';
-import type { Vector } from './gradient-memory.js';
+import type { GradientMemory, LentVectors, Vector } from './gradient-memory.js';
 import type { ReplicaRounds, StepOutputs } from './replica-steps.js';
 
 export interface LocalReplicasOptions {
@@ -30,6 +30,26 @@ interface Place {
   readonly localStep: number;
   /** The local step that follows in the round. */
   readonly next: number | undefined;
+}
+
+/** Rounds whose outer gradients are computed in a vector of `own`, and copied to the one that is asked for. */
+export function handingOn(
+  rounds: ReplicaRounds,
+  own: Pick<GradientMemory, 'alloc' | 'onlyArena'>,
+  lent: Pick<LentVectors, 'pieces' | 'parts'>,
+): ReplicaRounds {
+  let vector: Vector | undefined;
+  return {
+    run(round, replica, out) {
+      vector ??= own.alloc();
+      const sums = rounds.run(round, replica, vector);
+      if (sums === undefined) return undefined;
+      const pieces = lent.pieces(out);
+      for (const [i, { offset, length }] of lent.parts.entries())
+        pieces[i]!.set(own.onlyArena.f32(vector[0]! + offset * Float32Array.BYTES_PER_ELEMENT, length));
+      return sums;
+    },
+  };
 }
 
 export class LocalReplicas implements ReplicaRounds {

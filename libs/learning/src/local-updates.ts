@@ -211,6 +211,7 @@ export class LocalUpdates {
   /** Slots that the round may change. */
   private beginSlots({ round, replica, start }: Pick<LocalRound, 'round' | 'replica' | 'start'>): Slots {
     if (!this.keepsAny) return this.begun((this.slots ??= this.allocate()).pointers);
+    this.forgetBefore(round - 1);
     const last = this.kept.get(replica);
     const isAgain = last?.round === round;
     const before = isAgain ? last.before : last?.round === round - 1 ? last.after : undefined;
@@ -270,6 +271,11 @@ export class LocalUpdates {
     if (!keepsSlots) return this.begun(pointers, weights);
     for (const [i, pointer] of pointers.entries()) arena.kernels.copy(pointer, from.pointers[i]!, layout.trainableLength);
     return { pointers, weights, steps: from.steps };
+  }
+
+  /** What replicas have left in rounds before this one: they were computed elsewhere since. */
+  private forgetBefore(round: number): void {
+    for (const [replica, kept] of this.kept) if (kept.round < round) this.forget(replica);
   }
 
   /** What was kept of a replica is of no use: the replica begins anew. */

@@ -67,6 +67,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
         ...serverConflicts(strategy, spec),
         ...memberConflicts(strategy, spec),
         ...localConflicts(strategy, spec),
+        ...((strategy.threads ?? 1) > 1 ? [...threadConflicts(strategy, spec), ...localThreadConflicts(strategy)] : []),
         ...syncConflicts(strategy, spec),
         ...fragmentConflicts(strategy, spec),
         ...elasticConflicts(strategy, spec),
@@ -290,6 +291,17 @@ function localConflicts(
     ]);
   return conflicts;
 }
+
+/** Threads add up what their replicas have come to, and a round with backup replicas chooses among these. */
+const localThreadConflicts = ({ backupReplicas }: z.output<typeof localUpdateSchema>): Conflict[] =>
+  backupReplicas > 0
+    ? [
+        [
+          'strategy.threads',
+          'does not go with backupReplicas: threads add their replicas up, and a round chooses among them; set one of both to its default',
+        ],
+      ]
+    : [];
 
 /** The first rounds of post-local SGD are synchronous steps, and epochs have other numbers of rounds there. */
 function syncConflicts(

@@ -227,6 +227,7 @@ test('compute threads: those that are asked for, else one per core, and none wit
   }
   expect(threads({ kind: 'mirrored' }, 1, 6)).toBe(1);
   expect(threads({ kind: 'multi-worker-mirrored', threads: 3 }, 8, 2)).toBe(3);
+  expect(threads({ kind: 'local-update', threads: 3 }, 8, 2)).toBe(3);
   for (const kind of ['parameter-server', 'multi-worker-mirrored', 'local-update', 'auto']) expect(threads({ kind }, 8, 6)).toBe(1);
   expect(threads({ kind: 'one-device' }, 1, 6)).toBe(1);
 });
@@ -299,8 +300,16 @@ test('several threads, one worker, one replica: what does not go with them is re
   for (const kind of ['hybrid', 'mirrored', 'one-device'])
     for (const mode of ['async', 'ssp']) expect(issuesOf({ kind, mode }, { replicas: 1 })[0]).toMatch(/^strategy\.mode: .*sync/);
   expect(issuesOf({ kind: 'multi-worker-mirrored' }, { codec: { kind: 'int8' } })).toEqual([]);
-  expect(issuesOf({ kind: 'multi-worker-mirrored', threads: 2 }, { codec: { kind: 'int8' } })).toEqual([
-    expect.stringMatching(/^codec\.kind: int8 does not go with multi-worker-mirrored/),
+  for (const kind of ['multi-worker-mirrored', 'local-update'])
+    expect(issuesOf({ kind, threads: 2 }, { codec: { kind: 'int8' } })).toEqual([
+      expect.stringMatching(`^codec\\.kind: int8 does not go with ${kind}`),
+    ]);
+  expect(issuesOf({ kind: 'local-update', threads: 2, backupReplicas: 1 })).toEqual([
+    expect.stringMatching(/^strategy\.threads: does not go with backupReplicas/),
+  ]);
+  expect(issuesOf({ kind: 'local-update', threads: 1, backupReplicas: 1 })).toEqual([]);
+  expect(issuesOf({ kind: 'local-update', threads: 5 })).toEqual([
+    expect.stringMatching(/^strategy\.threads: must not exceed replicas \(4\)/),
   ]);
   for (const kind of ['hybrid', 'mirrored']) {
     expect(issuesOf({ kind, threads: 5 })).toEqual([expect.stringMatching(/^strategy\.threads: must not exceed replicas \(4\)/)]);

@@ -76,7 +76,7 @@ const threads = z
   .min(1)
   .max(LIMITS.threads)
   .describe(
-    'Compute threads of each worker, which share its replicas; at most `replicas`. Left out: one per core of the worker, at most one per replica; 1 with multi-worker-mirrored. With tpu they stand for the cores of a TPU.',
+    'Compute threads of each worker, which share its replicas; at most `replicas`. Left out: one per core of the worker, at most one per replica; 1 with multi-worker-mirrored and local-update. With tpu they stand for the cores of a TPU.',
   )
   .optional();
 
@@ -129,6 +129,7 @@ export const localUpdateSchema = z.strictObject({
   mode: z.literal('sync').describe('A round ends when all replicas have taken their local steps.').default('sync'),
   servers,
   workers: workers.optional(),
+  threads,
   accumulate,
   localSteps: z
     .int()
@@ -311,13 +312,17 @@ export function stageCutsOf(
   return stages === undefined ? undefined : { stages, cutAfter: strategy.cutAfter };
 }
 
+/** Kinds whose workers may compute in several threads, and those of them that do when they are told to. */
+const THREADED: readonly StrategySpec['kind'][] = ['hybrid', 'mirrored', 'tpu', 'multi-worker-mirrored', 'local-update'];
+const ONE_BY_DEFAULT: readonly StrategySpec['kind'][] = ['multi-worker-mirrored', 'local-update'];
+
 /** Compute threads of a worker that have the whole model each. @param cores that it may use */
 export function threadsOf(
   { strategy: { kind, threads: wanted }, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number },
   cores: number,
 ): number {
-  if (kind !== 'hybrid' && kind !== 'mirrored' && kind !== 'multi-worker-mirrored' && kind !== 'tpu') return 1;
-  const byDefault = kind === 'multi-worker-mirrored' ? 1 : Math.max(1, cores);
+  if (kind === undefined || !THREADED.includes(kind)) return 1;
+  const byDefault = ONE_BY_DEFAULT.includes(kind) ? 1 : Math.max(1, cores);
   return Math.min(wanted ?? byDefault, replicas, LIMITS.threads);
 }
 

@@ -112,6 +112,11 @@ test('local steps need the weights of a replica and the slots of its optimizer, 
   expect(gradientVectors(spec('keep'))).toBe(3 + 1 + 2 * 4);
   const elastic = { ...spec('reset'), strategy: { ...spec('reset').strategy, outerOptimizer: 'elastic' } } as const;
   expect(gradientVectors(elastic)).toBe(3 + 1 + 2 * 4 + 1);
+  // Of two threads each has two replicas in progress or done, the weights of one, its slots and its outer gradient.
+  const threaded = (innerState: 'reset' | 'keep') =>
+    ({ ...spec(innerState), strategy: { ...spec(innerState).strategy, threads: 2 } }) as const;
+  expect(gradientVectors(threaded('reset'))).toBe(4 + 2 * 3);
+  expect(gradientVectors(threaded('keep'))).toBe(4 + 2 * 2 + 2 * 4);
   expect(localModelIssue(spec('keep'), 5e7)).toBeUndefined();
   expect(localModelIssue(spec('keep'), 1e8)).toContain('fewer replicas, innerState reset');
   expect(localModelIssue({ ...spec('keep'), strategy: { mode: 'sync' } }, 1e9)).toBeUndefined();

@@ -10,7 +10,8 @@
  *   sync, backup replicas       every replica's gradient until the commit: R
  *   with a codec                every replica's gradient as encoded, one that is not yet, with error feedback two vectors for each replica, with dgc four
  *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
- *                               slots for each replica, with elastic averaging or fragments two sets of weights
+ *                               slots for each replica, with elastic averaging or fragments two sets of weights; each of several threads has a replica in
+ *                               progress, and its outer gradient
  *   tpu                         beside those of several threads: the weights and the slots of the optimizer, which its threads update, and what a round has come to
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  *
@@ -85,7 +86,9 @@ function localVectors({ replicas, strategy, optimizer }: Distribution): number {
   const slots = optimizer ? optimizerSlots(optimizer).length : 0;
   if (strategy.kind === 'tpu') return 2 + slots;
   const own = strategy.outerOptimizer === 'elastic' || strategy.fragments !== undefined ? 2 * replicas : 0;
-  return 1 + own + slots * (strategy.innerState === 'keep' ? 2 * replicas : 1);
+  const threads = mostThreads({ replicas, strategy });
+  const kept = strategy.innerState === 'keep';
+  return (threads > 1 ? 2 * threads : 1) + own + slots * (kept ? 2 * replicas : threads);
 }
 
 function sentVectors({ replicas, strategy, codec }: Distribution): number {

@@ -123,16 +123,8 @@ const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
 const OUTER = { average: 'sgd', nesterov: 'nesterov', elastic: 'elastic' } as const;
 
 const LOCAL_UPDATE: RunOptions<LocalUpdateOptions> = {
-  ...ONE_DEVICE,
   ...MEMBERS,
-  replicas: THREADS.replicas,
-  threads: {
-    kind: 'refused',
-    why: (threads) =>
-      threads === 1
-        ? undefined
-        : 'a worker of local-update computes in one compute thread, and replicas are shared out among workers: leave threads out, or set it to 1',
-  },
+  ...THREADS,
   localSteps: { kind: 'counted', to: 'strategy.localSteps' },
   syncSteps: { kind: 'carried', to: 'strategy.syncSteps', value: (steps) => (steps > 0 ? steps : undefined) },
   outer: { kind: 'carried', to: 'strategy.outerOptimizer', value: (outer) => OUTER[outer] },

@@ -152,7 +152,7 @@ describe('refused', () => {
   it('leaves alone what asks for nothing else than a run does', () => {
     const members = { transport: 'auto', communication: 'direct', optimizerSharding: 'sharded', codec: 'none', secret: undefined } as const;
     expect(runOf('MultiWorkerMirroredStrategy', members)).toEqual(PLAIN.MultiWorkerMirroredStrategy);
-    const local = { communication: 'auto', threads: 1, delay: 0, syncSteps: 0, fragments: 1, outer: 'average' } as const;
+    const local = { communication: 'auto', delay: 0, syncSteps: 0, fragments: 1, outer: 'average' } as const;
     expect(runOf('LocalUpdateStrategy', local)).toEqual(PLAIN.LocalUpdateStrategy);
     expect(runOf('HybridStrategy', { replicasPerWorker: 1 })).toEqual(PLAIN.ParameterServerStrategy); // one replica is no sum
   });
