@@ -205,15 +205,11 @@ const BENCHES: Readonly<
   ],
   strategies: [
     {
-      flags: ['--rounds', '5', '--repetitions', '1', '--batch', '4', '--steps-per-execution', '5'],
+      flags: [...'--rounds 5 --repetitions 1 --batch 4 --steps-per-execution 5'.split(' '), '--only', 'multi-worker-mirrored,hybrid,tpu'],
       rows: [
-        { strategy: 'parameter-server', model: 'mlp', workers: 2, threads: 1 },
-        { strategy: 'parameter-server', model: 'mlp', workers: 1, threads: 1 },
         { strategy: 'multi-worker-mirrored', model: 'mlp', workers: 2, threads: 1 },
         { strategy: 'hybrid', model: 'mlp', workers: 1, threads: 2 },
-        { strategy: 'mirrored', model: 'mlp', workers: 1, threads: 2 },
         { strategy: 'tpu', model: 'mlp', workers: 1, threads: 2 },
-        { strategy: 'model-parallel', model: 'mlp', workers: 1, threads: 2 },
       ],
       figures: ['examplesPerSecond', 'lowest', 'highest', 'cpuMs'],
     },

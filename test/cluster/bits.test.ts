@@ -351,7 +351,7 @@ describe('over tcp', () => {
     expect(result.weightsSha256).toBe(await reference(input));
   });
 
-  test('ef21: a worker that is SIGKILLed ends the attempt, and the next one has the bits of an undisturbed run', async () => {
+  test.runIf(ALL)('ef21: a worker that is SIGKILLed ends the attempt, and the next one has the bits of an undisturbed run', async () => {
     const codec = { kind: 'top-k', density: 0.02, errorFeedback: true, feedbackRule: 'ef21' } as const;
     const optimizer = { name: 'momentum', learningRate: 0.05, momentum: 0.9 } as const;
     const input: RunSpecInput = { ...base, model: SMALL, codec, optimizer, length: { rounds: MOST_ROUNDS } };
