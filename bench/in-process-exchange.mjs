@@ -10,6 +10,7 @@ import { HEADER_BYTES } from '@paceline/protocol';
  * @property {(round: number) => number} countOf examples of a round
  * @property {number} param the exact parameters, in the arena
  * @property {number} gradient a vector in the arena; it is overwritten when parameters are published too
+ * @property {((round: number, chunk: number) => boolean) | undefined} [isExchanged] whether a round exchanges a chunk; left out where each exchanges all. Without a codec
  */
 
 /** Parameters on their way to the workers. */
@@ -17,8 +18,9 @@ class WayBack {
   bytes = 0;
 
   /** @param {Training} training */
-  constructor({ arena, spec, layout, param, gradient }) {
+  constructor({ arena, spec, layout, param, gradient, isExchanged }) {
     const weights = arena.f32(param, layout.totalLength);
+    this.isExchanged = isExchanged;
     this.arena = arena;
     this.param = param;
     this.scratch = gradient;
@@ -31,7 +33,10 @@ class WayBack {
 
   /** @param {number} generation */
   publish(generation) {
-    for (const chunk of this.chunks) this.bytes += HEADER_BYTES + this.#publishChunk(chunk, generation);
+    // What the round before has not exchanged is carried over.
+    for (const chunk of this.chunks)
+      if (generation === 0 || this.isExchanged?.(generation - 1, chunk.index) !== false)
+        this.bytes += HEADER_BYTES + this.#publishChunk(chunk, generation);
   }
 
   /**
@@ -66,15 +71,17 @@ class WayThere {
   bytes = 0;
 
   /** @param {Training} training */
-  constructor({ arena, spec, layout, countOf, gradient }) {
+  constructor({ arena, spec, layout, countOf, gradient, isExchanged }) {
     this.arena = arena;
+    this.isExchanged = isExchanged;
     this.gradient = gradient;
     this.seed = spec.seed;
     this.chunks = chunksOf(layout);
+    /** Of a gradient that is sent whole and as it is. */
+    this.denseBytes = 4 * layout.totalLength + HEADER_BYTES * this.chunks.length;
     this.codec = codecOf(spec.codec, layout);
     this.encoder =
       this.codec && spec.codec && new GradientEncoder(this.codec, arena, this.chunks, spec.seed, spec.codec, spec.replicas, countOf);
-    this.denseBytes = 4 * layout.totalLength + HEADER_BYTES * this.chunks.length;
   }
 
   /**
@@ -84,7 +91,10 @@ class WayThere {
    */
   send(round, replica) {
     const { arena, codec, encoder, gradient } = this;
-    if (!codec || !encoder) return void (this.bytes += this.denseBytes);
+    if (!codec || !encoder) {
+      for (const { index, length } of this.chunks) if (this.isExchanged?.(round, index) !== false) this.bytes += HEADER_BYTES + 4 * length;
+      return;
+    }
     const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, gradient);
     for (const [i, { index, offset, length }] of this.chunks.entries()) {
       const [from, to, encoded] = [pointer + (offsets[i] ?? 0), gradient + 4 * offset, lengths[i] ?? 0];

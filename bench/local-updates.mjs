@@ -6,7 +6,7 @@
  * be on a socket: `sent` to the servers, `received` from them. Two tables:
  *
  *   rounds     local SGD with H = 1, 5, 20, 100: rounds and bytes until the test split is right to `--target` percent, one seed
- *   diloco     AdamW in every step (dense) beside DiLoCo, H = 50 and H = 30 with top-k 2 % and error feedback: the median error over the seeds,
+ *   diloco     AdamW in every step (dense) beside DiLoCo, H = 50, whole and in fragments, and H = 30 with top-k 2 % and error feedback: the median error over the seeds,
  *              `points` above dense, and how many times fewer bytes, there, back, and both together. `--specs` takes runs as JSON in place of these; what
  *              has a `what` of its own is called so
  *
@@ -21,6 +21,7 @@ import {
   createLayout,
   createOptimizer,
   createSchedule,
+  exchangeOf,
   fillPermutation,
   LocalUpdates,
   microBatches,
@@ -83,7 +84,8 @@ async function trained(input, target) {
   const factor = rateFactor(spec.learningRate, Object.assign({ globalBatch }, schedule));
   const updates = localUpdatesOf(spec, arena, layout, factor);
   const countOf = (/** @type {number} */ round) => schedule.round(round).count;
-  const { wayThere, wayBack } = inProcessExchange({ arena, spec, layout, countOf, param, gradient });
+  const isExchanged = exchangeOf(spec, layout);
+  const { wayThere, wayBack } = inProcessExchange({ arena, spec, layout, countOf, param, gradient, isExchanged });
   const { published } = wayBack;
   const order = new Int32Array(examples);
 
@@ -111,7 +113,12 @@ async function trained(input, target) {
     }
     const update = { count: layout.trainableLength, step: round + 1, gradScale: 1 / count, rateFactor: updates ? 1 : factor(round) };
     decay(spec, arena, param, update);
-    optimizer.apply(arena.kernels, Object.assign(update, { paramIn: param, paramOut: param, grad: sum, slots }));
+    for (const { index, section, offset, length } of layout.chunks) {
+      if (section === 'state' || isExchanged?.(round, index) === false) continue;
+      const at = (/** @type {number} */ vector) => vector + 4 * offset;
+      const own = { paramIn: at(param), paramOut: at(param), grad: at(sum), slots: slots.map(at), count: length };
+      optimizer.apply(arena.kernels, Object.assign({}, update, own));
+    }
     if (target === undefined || (sinceSteps += taken) < MEASURED_EVERY_STEPS) continue;
     sinceSteps = 0;
     engine.load(weights);
@@ -145,6 +152,7 @@ function localUpdatesOf(spec, arena, layout, factor) {
     clip: {},
     keepsSlots: strategy.innerState === 'keep',
     movingRate: movingRate(spec),
+    isExchanged: exchangeOf(spec, layout),
     localSteps: strategy.localSteps,
     rateFactor: factor,
   });
@@ -225,6 +233,10 @@ const COMPARED = [
     input: { strategy: { kind: 'local-update', localSteps: 50, outerOptimizer: 'elastic', innerState: 'keep' } },
   },
   { what: 'DiLoCo, H 50', input: { strategy: { ...DILOCO, localSteps: 50, innerState: 'keep' } } },
+  ...[2, 5].map((fragments) => ({
+    what: `Streaming DiLoCo, H 50 in ${fragments} fragments`,
+    input: { strategy: { ...DILOCO, localSteps: 50 / fragments, fragments, innerState: /** @type {const} */ ('keep') } },
+  })),
   { what: 'DiLoCo, H 50, inner state reset', input: { strategy: { ...DILOCO, localSteps: 50 } } },
   {
     what: 'DiLoCo, H 30, top-k 2 %, error feedback',
