@@ -52,6 +52,7 @@ export {
   type TracedThread,
   type TraceRequest,
   traceRequestOf,
+  MAX_TRACED_SPANS,
   traceRequestSchema,
 } from './contract/traces.js';
 export { chromeTrace, type ChromeTrace, type TraceEvent } from './trace/chrome-trace.js';

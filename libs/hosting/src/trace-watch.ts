@@ -3,7 +3,14 @@
  * trace that fails is a trace that is not there.
  */
 import { SPAN_NAMES, spans, type CancelTimer, type Clock, type Recording } from '@paceline/exchange';
-import { traceRequestOf, type ControlPlane, type TracedProcess, type TracedThread, type TraceRequest } from '@paceline/control-plane';
+import {
+  MAX_TRACED_SPANS,
+  traceRequestOf,
+  type ControlPlane,
+  type TracedProcess,
+  type TracedThread,
+  type TraceRequest,
+} from '@paceline/control-plane';
 
 const LOOK_EVERY_MS = 500;
 /** While it records. */
@@ -35,6 +42,15 @@ export const threadOf = (thread: string, { tracks, spans: all, ...rest }: Record
   tracks: [...tracks],
   spans: all.map((span): [...typeof span] => [...span]),
 });
+
+/** The newest spans of each, so that all of them fit into a report: threads have equal shares. */
+function bounded(threads: readonly TracedThread[]): TracedThread[] {
+  const most = Math.floor(MAX_TRACED_SPANS / threads.length);
+  return threads.map((thread) => {
+    const over = thread.spans.length - most;
+    return over > 0 ? Object.assign({}, thread, { spans: thread.spans.slice(over), lost: thread.lost + over }) : thread;
+  });
+}
 
 export class TraceWatch {
   private readonly seen = new Set<string>();
@@ -96,7 +112,15 @@ export class TraceWatch {
     try {
       const threads = [threadOf('main', main), ...((await others?.stop()) ?? [])];
       if (!this.isStopped)
-        await controlPlane.sendReport({ kind: 'traced', runId, attempt, traceId, ...process, names: [...SPAN_NAMES], threads });
+        await controlPlane.sendReport({
+          kind: 'traced',
+          runId,
+          attempt,
+          traceId,
+          ...process,
+          names: [...SPAN_NAMES],
+          threads: bounded(threads),
+        });
     } catch (error) {
       this.options.failed(error as Error); // who has asked is told that nobody has answered
     } finally {

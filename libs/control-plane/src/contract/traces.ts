@@ -2,11 +2,15 @@
  * Traces of rounds: what the api asks of the processes of an attempt (a field of the control hash), and what each of them reports. Spans are
  * numbers of libs/exchange/src/trace/spans.ts; nothing of them is kept in PostgreSQL.
  */
+import { LIMITS } from '@paceline/spec';
 import { z } from 'zod';
 import { uuid } from './queues.js';
 
 export const MAX_TRACED_ROUNDS = 50;
-const MAX_THREADS = 4;
+/** The main thread and the compute threads. */
+const MAX_THREADS = 1 + LIMITS.threads;
+/** Of all threads of a process: a report with them is no longer than the api takes. */
+export const MAX_TRACED_SPANS = 24_000;
 const text = z.string().min(1).max(100);
 const whole = z.int().min(0);
 
