@@ -30,6 +30,7 @@ import { SparseWork } from './sparse-work.js';
 import { TableRows } from './table-rows.js';
 import { addUp } from './thread-nodes.js';
 import { AsyncSteps } from './async-steps.js';
+import { takeMessages } from './thread-messages.js';
 
 /** At once. Replicas seldom move, so most of it is needed. */
 const PREFETCHED_ROUNDS = 4;
@@ -263,28 +264,7 @@ function handle(message: ToCompute): void {
   }
 }
 
-let restsSinceMs = 0;
-port.on('message', (message: ToCompute) => {
-  if (message.kind === 'step') spans.mark(message.round);
-  spans.add('wait', restsSinceMs);
-  const sinceMs = spans.now();
-  try {
-    handle(message);
-    if (message.kind === 'step') spans.add('step', sinceMs);
-    restsSinceMs = spans.now();
-  } catch (error) {
-    if (isStopping()) return;
-    const { name, message: why, code } = error as Error & { readonly code?: unknown };
-    const round = message.kind === 'step' ? message.round : message.kind === 'item' ? message.item.round : -1;
-    send({
-      kind: 'failed',
-      code: (typeof code === 'string' ? code : name).slice(0, 100),
-      message: why,
-      round: Math.max(round, 0),
-      replica: -1,
-    });
-  }
-});
+takeMessages(port, { handle, send, isStopping });
 send({
   kind: 'ready',
   fingerprint: engine.fingerprint,

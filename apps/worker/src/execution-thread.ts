@@ -16,6 +16,7 @@ import { ExecutionSteps } from './execution-steps.js';
 import { LentVectors } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
 import { leakOptions } from './leak-options.js';
+import { takeMessages } from './thread-messages.js';
 
 /** Share of the step deadline after which a thread says what it waits for: after the loader would have, and before the worker is declared lost. */
 const WAIT_SHARE = 0.9;
@@ -107,19 +108,5 @@ function handle(message: ToCompute): void {
   }
 }
 
-let restsSinceMs = 0;
-port.on('message', (message: ToCompute) => {
-  if (message.kind === 'step') spans.mark(message.round);
-  spans.add('wait', restsSinceMs);
-  const sinceMs = spans.now();
-  try {
-    handle(message);
-    if (message.kind === 'step') spans.add('step', sinceMs);
-    restsSinceMs = spans.now();
-  } catch (error) {
-    const { name, message: why, code } = error as Error & { readonly code?: unknown };
-    const round = message.kind === 'step' ? message.round : 0;
-    send({ kind: 'failed', code: (typeof code === 'string' ? code : name).slice(0, 100), message: why, round, replica: -1 });
-  }
-});
+takeMessages(port, { handle, send });
 send({ kind: 'ready', fingerprint: engine.fingerprint, devices: engine.devices, gradients: undefined });

@@ -22,6 +22,7 @@ import { LeakWatch } from './leak-guard.js';
 import { leakOptions } from './leak-options.js';
 import { StageFlow } from './stage-flow.js';
 import { StageSteps } from './stage-steps.js';
+import { takeMessages } from './thread-messages.js';
 
 /** At once. Replicas seldom move, so most of it is needed. */
 const PREFETCHED_ROUNDS = 4;
@@ -170,21 +171,7 @@ function handle(message: ToCompute): void {
   }
 }
 
-let restsSinceMs = 0;
-port.on('message', (message: ToCompute) => {
-  if (message.kind === 'step') spans.mark(message.round);
-  spans.add('wait', restsSinceMs);
-  const sinceMs = spans.now();
-  try {
-    handle(message);
-    if (message.kind === 'step') spans.add('step', sinceMs);
-    restsSinceMs = spans.now();
-  } catch (error) {
-    const { name, message: why, code } = error as Error & { readonly code?: unknown };
-    const round = message.kind === 'step' ? message.round : 0;
-    send({ kind: 'failed', code: (typeof code === 'string' ? code : name).slice(0, 100), message: why, round, replica: -1 });
-  }
-});
+takeMessages(port, { handle, send });
 const { layers, passed } = engine.stage;
 send({
   kind: 'ready',
