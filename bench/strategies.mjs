@@ -16,6 +16,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { parseRunSpec, roundGrid, roundsOf } from '@paceline/spec';
 import { Stack } from '@paceline/testkit';
 import { median } from './median.mjs';
 import { peerFigure } from './peers.mjs';
@@ -61,6 +62,8 @@ const FEWEST_ROUNDS = 2;
 const steps = WARM_UP_STEPS + Number(flags.rounds);
 const stepsPerExecution = Number(flags['steps-per-execution']);
 const DEADLINE_MS = 300_000;
+/** Of the training split. */
+const MNIST_EXAMPLES = 60_000;
 /** /proc counts processor time in hundredths of a second. */
 const TICK_MS = 10;
 
@@ -131,7 +134,8 @@ async function trained(stack, row, seed) {
   const warmUp = Math.ceil(WARM_UP_STEPS / stepsOfRound);
   const rounds = Math.max(warmUp + FEWEST_ROUNDS, Math.ceil(steps / stepsOfRound));
   forgetPeaks(stack);
-  const { id } = await stack.client.createRun({
+  /** @type {import('@paceline/spec').RunSpecInput} */
+  const input = {
     model: model === 'deep' ? DEEP : model,
     globalBatch: batch * replicas,
     replicas,
@@ -140,7 +144,13 @@ async function trained(stack, row, seed) {
     strategy: row.strategy,
     optimizer: { name: 'sgd', learningRate: 0.1 },
     checkpoint: { final: false, everySeconds: 0 },
-  });
+  };
+  const parsed = parseRunSpec(input);
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  // A round ends with its epoch, so the last one of an epoch may have fewer examples.
+  const { examplesIn } = roundGrid(roundsOf(parsed.spec, MNIST_EXAMPLES));
+  const examplesBetween = (/** @type {number} */ from, /** @type {number} */ to) => examplesIn(to) - examplesIn(from);
+  const { id } = await stack.client.createRun(input);
   if (row.workers < workers && (kind === 'parameter-server' || kind === 'hybrid')) await stack.client.scaleRun(id, row.workers);
   /** @type {{ round: number, ms: number } | undefined} */
   let begun;
@@ -155,11 +165,11 @@ async function trained(stack, row, seed) {
   const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: warmUp, maxPoints: 2_000 });
   const [first, last] = [series?.points[0], series?.points.at(-1)];
   if (!first || !last || last === first || !begun) throw new Error('too few rounds came to be measured: give more with --rounds');
-  const perRound = batch * replicas * stepsOfRound;
   return {
-    speed: ((last.round - first.round) * perRound * 1000) / (last.atMs - first.atMs),
+    // The time of a round ends with it: that of `first` is not in the figure.
+    speed: (examplesBetween(first.round + 1, last.round + 1) * 1000) / (last.atMs - first.atMs),
     peak: peakMB(stack),
-    cpu: (endMs - begun.ms) / Math.max(1, rounds - begun.round) / (perRound / 1000),
+    cpu: (endMs - begun.ms) / (examplesBetween(Math.min(begun.round, rounds - 1), rounds) / 1000),
   };
 }
 

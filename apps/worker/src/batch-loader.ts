@@ -54,7 +54,7 @@ const keyOf = (wanted: Wanted): string =>
   wanted.kind === 'step' ? `${wanted.round}/${wanted.replica}/${wanted.localStep}` : `evaluation ${wanted.from}..${wanted.to}`;
 const inWords = (wanted: Wanted): string =>
   wanted.kind === 'step'
-    ? `the rows of round ${wanted.round}, replica ${wanted.replica}${wanted.localStep > 0 ? `, local step ${wanted.localStep}` : ''}`
+    ? `the rows of round ${wanted.round}, replica ${wanted.replica}${wanted.localStep > 0 ? `, step ${wanted.localStep}` : ''}`
     : `the evaluation examples ${wanted.from} to ${wanted.to}`;
 
 export class BatchLoader {

@@ -138,7 +138,7 @@ export type FromCompute =
   /** A step is over: what it was lent and has not used. */
   | { readonly kind: 'stepped'; readonly vectors: readonly Vector[] }
   | { readonly kind: 'summed'; readonly sum: number }
-  /** With the strategy tpu, from the first thread: all of them have taken the steps of a round. Its weights lie in the vector that was lent, NaN where a sum was not finite. */
+  /** With the strategy tpu, from each thread: all of them have taken the steps of a round. Its weights lie in the vector that was lent, NaN in all of it where a sum was not finite. */
   | { readonly kind: 'executed'; readonly round: number; readonly isFinite: boolean }
   /** Those that it has. */
   | { readonly kind: 'residuals'; readonly round: number; readonly residuals: readonly ReplicaResidual[] }

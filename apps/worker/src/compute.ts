@@ -17,7 +17,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
-import { executionMemory, Executions, type OwnStore } from './executions.js';
+import { executionMemory, Executions, type OwnShard } from './executions.js';
 import { GradientMemory, GradientReader, type PlacedNode, type Vector, gradientVectorsOf } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import { boundaryBytes, flowMemory } from './stage-flow.js';
@@ -35,7 +35,7 @@ export interface ComputeOptions {
 /** What a seat gives its threads beside that. */
 interface SeatThreads extends ComputeOptions {
   readonly threads: number;
-  readonly store: OwnStore;
+  readonly shard: OwnShard;
 }
 
 export class Compute implements SeatCompute {
@@ -98,7 +98,7 @@ export class Compute implements SeatCompute {
     job: StepTaskJob,
     engine: EngineChoice,
     parameters: SharedArrayBuffer,
-    { threads, leakLimits, rowsSettings, store }: SeatThreads,
+    { threads, leakLimits, rowsSettings, shard }: SeatThreads,
   ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const { spec, data, model } = job;
@@ -136,7 +136,7 @@ export class Compute implements SeatCompute {
       const executions =
         memory && execution
           ? (ports: Pick<ThreadPorts, 'post' | 'node'>) =>
-              new Executions({ threads, replicas: spec.replicas, memory, execution, layout, store, ...ports })
+              new Executions({ threads, replicas: spec.replicas, memory, execution, layout, shard, ...ports })
           : undefined;
       return new Compute(handles, cells, spec, memory, executions);
     } catch (error) {
@@ -168,8 +168,12 @@ export class Compute implements SeatCompute {
     const steps = this.executions ?? this.nodes ?? this.stages;
     if (!steps) return this.post({ kind: 'step', round, replicas, codec, free: this.freed.splice(0) });
     if (this.stopped) return;
+    this.tryStep(round, () => steps.step(round, replicas));
+  }
+
+  private tryStep(round: number, act: () => void): void {
     try {
-      steps.step(round, replicas);
+      act();
     } catch (error) {
       const { name, message, code } = error as Error & { readonly code?: unknown };
       // The session may not end while its member is at work.
@@ -222,6 +226,7 @@ export class Compute implements SeatCompute {
   /** Does not wait for the present step, except for engines that have to end by themselves. Never rejects. */
   async stop(): Promise<void> {
     this.stopped = true;
+    this.executions?.stop();
     await Promise.all(this.threads.map((thread) => thread.stop()));
     // The memory is shared with the threads: who still holds this object does not hold that.
     this.gradients = undefined;
@@ -263,7 +268,7 @@ export class Compute implements SeatCompute {
       case 'summed':
         return this.nodes?.added(message.sum);
       case 'executed':
-        return this.executions?.executed(message.round, message.isFinite);
+        return this.tryStep(message.round, () => this.executions?.executed(message.round, message.isFinite));
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
       case 'residuals':

@@ -66,7 +66,7 @@ export class ExecutionSteps implements ReplicaRounds {
       contribution: (_round: number, replica: number, examples: number, sums: readonly number[]) => this.count(replica, examples, sums),
       node: (_round: number, lo: number, hi: number, vector: Vector) => void this.nodes.push({ lo, hi, vector }),
       progress,
-      isObsolete: () => false, // nobody else has a part in the round
+      isObsolete: () => false, // threads leave out the same, or nothing: a round is ended that was begun
     };
     this.steps = new ReplicaSteps(engine, loader, gradients, spec.replicas, () => false, outputs, this);
   }
@@ -125,6 +125,7 @@ export class ExecutionSteps implements ReplicaRounds {
     loader.prefetchSteps(round, replicas, this.place.step + 1); // they are loaded while this step is computed
     this.nodes = [];
     this.steps.run(round, replicas);
+    loader.prefetchSteps(round, replicas, this.place.step + 1); // what had no free slot
     for (const node of this.nodes) cells.place(node);
     cells.meet();
     const placed = cells.placed();

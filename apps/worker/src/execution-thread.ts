@@ -84,7 +84,7 @@ function execute({ round, lent }: Extract<ToCompute, { kind: 'step' }>): void {
   loader.forget(round);
   loader.prefetchSteps(round, own, 0);
   const isFinite = steps.execute(round, generations[round & 1]!, lent![0]!);
-  if (thread === 0) send({ kind: 'executed', round, isFinite });
+  send({ kind: 'executed', round, isFinite });
   guard.afterRound();
 }
 

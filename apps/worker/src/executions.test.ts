@@ -1,83 +1,142 @@
-import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
-import type { AppliedSlots } from '@paceline/hosting';
+import { acquireRegion } from '@paceline/exchange';
+import { ParameterStore } from '@paceline/hosting';
+import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
-import { parseRunSpec } from '@paceline/spec';
+import { appliedByServers, parseRunSpec } from '@paceline/spec';
 import { expect, test } from 'vitest';
 import type { ToCompute } from './compute-protocol.js';
 import { ExecutionCells, executionCells } from './execution-cells.js';
 import { executionMemory, Executions } from './executions.js';
-import { GradientMemory, type PlacedNode, gradientVectorsOf } from './gradient-memory.js';
+import { GradientMemory, gradientVectorsOf, type PlacedNode } from './gradient-memory.js';
 
 const UNITS = 1000;
 const variable = { path: 'dense/kernel', shape: [UNITS], section: 'trainable', initializer: { className: 'Zeros', config: {} } } as const;
-const layout = createLayout({ variables: [variable], parameterCount: UNITS, stateCount: 0 });
+const model = { variables: [variable], inputs: [], outputs: [], parameterCount: UNITS, stateCount: 0 };
+const layout = createLayout(model);
 const THREADS = 2;
+const parsed = parseRunSpec({ replicas: 3, globalBatch: 6, optimizer: { name: 'adam' }, strategy: { kind: 'tpu', threads: THREADS } });
+if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+const { spec } = parsed;
 
-function seat() {
-  const parsed = parseRunSpec({ replicas: 3, globalBatch: 6, optimizer: { name: 'adam' }, strategy: { kind: 'tpu', threads: THREADS } });
-  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
-  const memory = new GradientMemory(layout, gradientVectorsOf(parsed.spec, THREADS), ARENA_MAXIMUM_BYTES);
-  const execution = executionMemory(parsed.spec, layout, memory, THREADS);
-  const posted: [thread: number, message: ToCompute][] = [];
-  const nodes: [round: number, node: PlacedNode][] = [];
-  const slotsOfShard = [Float32Array.from({ length: UNITS }, (_, i) => i), new Float32Array(UNITS).fill(5)];
-  const shard = {
-    reads: 0,
-    takes: 0,
-    takeSlots() {
-      this.takes++;
-    },
-    applied: undefined as AppliedSlots | undefined,
-    readSlots(each: (slot: number, from: number, values: Float32Array) => void) {
-      this.reads++;
-      for (const [slot, values] of slotsOfShard.entries()) each(slot, 0, values);
-    },
+/** The shard of a run, as the worker's process has it. */
+function shardOf() {
+  const store = new ParameterStore({
+    layout,
+    owned: layout.chunks.map(({ index }) => index),
+    model,
+    seed: 1,
+    gradientsInFlight: 1,
+    examplesIn: () => 6,
+    optimizer: appliedByServers(spec).optimizer,
+    createArena: (options) => Arena.create(options),
+  });
+  for (const _ of store.begin()); // a few values
+  /** What the shard does with the node of a round. */
+  const apply = (round: number): void => {
+    for (const [i, chunk] of store.chunks.entries()) {
+      const values = acquireRegion(chunk.arena, chunk.length);
+      store.update(chunk, round, store.initial[i]!, values, values);
+    }
   };
-  const held = { store: shard as typeof shard | undefined };
+  return { store, apply };
+}
+
+/** A seat whose threads are played: with each round that they end, every element of the first slot is one more. */
+function seatOf(store: () => ParameterStore | undefined) {
+  const memory = new GradientMemory(layout, gradientVectorsOf(spec, THREADS), ARENA_MAXIMUM_BYTES);
+  const execution = executionMemory(spec, layout, memory, THREADS);
+  const posted: [thread: number, round: number, lent: number][] = [];
+  const nodes: [round: number, node: PlacedNode][] = [];
   const executions = new Executions({
     threads: THREADS,
     replicas: 3,
     memory,
     execution,
     layout,
-    store: () => held.store,
-    post: (thread, message) => void posted.push([thread, message]),
-    node: (round, node) => void nodes.push([round, node]),
+    shard: () => store()?.byWorker,
+    post: (thread, message: ToCompute) => {
+      if (message.kind === 'step') posted.push([thread, message.round, message.lent![0]![0]!]);
+    },
+    node: (round, node) => {
+      nodes.push([round, node]);
+      memory.free(node.vector);
+    },
   });
-  const slot = (index: number): Float32Array => memory.onlyArena.f32(execution.slots[index]!, UNITS);
-  return { executions, posted, nodes, shard, held, slot, slotsOfShard, memory };
+  const slot = (): Float32Array => memory.onlyArena.f32(execution.slots[0]!, UNITS);
+  const train = (round: number, isFinite = true): void => {
+    slot().set(slot().map((value) => value + 1));
+    for (let thread = 0; thread < THREADS; thread++) executions.executed(round, isFinite);
+  };
+  return { executions, posted, nodes, slot, train, memory };
 }
 
-test('threads begin with the slots of the shard, which takes theirs after each round; after one that was not finite they begin with those again', () => {
-  const { executions, posted, nodes, shard, slot, slotsOfShard, memory } = seat();
-  executions.step(4);
-  const [first] = posted[0]![1].kind === 'step' ? posted[0]![1].lent! : [];
-  expect(posted).toEqual([0, 1].map((thread) => [thread, { kind: 'step', round: 4, replicas: [], free: [], lent: [first] }]));
-  expect([...slot(0)]).toEqual([...slotsOfShard[0]!]);
+test('threads begin with the slots of the shard, which takes theirs before the next round', () => {
+  const { store, apply } = shardOf();
+  const { executions, posted, nodes, slot, train, memory } = seatOf(() => store);
+  const idleBytes = memory.bytesInUse;
+  for (let round = 4; round < 7; round++) {
+    executions.step(round);
+    train(round);
+    apply(round);
+  }
+  expect(nodes.map(([round, { lo, hi }]) => [round, lo, hi])).toEqual([4, 5, 6].map((round) => [round, 0, 3]));
+  expect(posted.map(([thread, round]) => [thread, round])).toEqual([4, 5, 6].flatMap((round) => [0, 1].map((thread) => [thread, round])));
+  expect(memory.bytesInUse).toBe(idleBytes);
+  expect(slot()[UNITS - 1]).toBe(3);
+  const seen: number[] = [];
+  store.byWorker.readSlots(7, (index, from, values) => seen.push(index, from, values[0]!));
+  expect(seen).toEqual([0, 0, 3, 1, 0, 0]);
+});
 
-  slot(0).fill(7); // the threads train
-  executions.executed(4, true);
-  expect(nodes).toEqual([[4, { lo: 0, hi: 3, vector: first }]]);
-  const taken = new Float32Array(3);
-  shard.applied!.copySlot(0, UNITS - 3, taken);
-  expect([...taken]).toEqual([7, 7, 7]);
-  memory.free(first!);
+test('a seat that is lost when all of its round has come, but is not committed: the next one begins the round with the slots of before, and goes on with those of after', () => {
+  const { store, apply } = shardOf();
+  const first = seatOf(() => store);
+  first.executions.step(0);
+  first.train(0);
+  apply(0);
+  first.executions.step(1);
+  first.train(1);
+  apply(1);
+  first.executions.stop();
+  first.slot().fill(NaN); // its memory is not held
+  const second = seatOf(() => store);
+  second.executions.step(1);
+  expect(second.slot()[0]).toBe(1);
+  // Round 1 is committed meanwhile, and a checkpoint is taken.
+  const snapshot = store.takeSnapshot(2, store.initial);
+  second.executions.step(2);
+  expect(second.posted.map(([, round]) => round)).toEqual([1, 1]);
+  second.train(1);
+  expect(second.nodes.map(([round]) => round)).toEqual([1]);
+  expect(second.posted.map(([, round]) => round)).toEqual([1, 1, 2, 2]);
+  expect(second.slot()[0]).toBe(2);
+  second.train(2);
+  apply(2);
+  const seen: number[] = [];
+  store.byWorker.readSlots(3, (_, __, values) => seen.push(values[0]!));
+  expect(seen).toEqual([3, 0]);
+  const [, slots] = [...snapshot.tensors()];
+  expect(new Float32Array((slots!.read() as Uint8Array).slice().buffer)[0]).toBe(2);
+});
 
-  executions.step(5);
-  expect([shard.reads, shard.takes], 'taken before they move on').toEqual([1, 1]);
-  slot(0).fill(NaN);
-  executions.executed(5, false);
-  executions.step(6);
-  expect(shard.reads).toBe(2);
-  expect([...slot(0)]).toEqual([...slotsOfShard[0]!]);
-  executions.step(6);
-  expect(shard.reads, 'a round once more').toBe(3);
+test('after a round that was left out, whoever has judged it, threads begin with the slots of before', () => {
+  const { store, apply } = shardOf();
+  const { executions, slot, train } = seatOf(() => store);
+  executions.step(0);
+  train(0);
+  apply(0);
+  executions.step(1);
+  train(1, false); // its node is left out
+  executions.step(2);
+  expect(slot()[0]).toBe(1);
+  train(2); // and so is this one, though the threads have found nothing
+  executions.step(3);
+  expect(slot()[0]).toBe(1);
 });
 
 test('a worker whose shard is gone does not begin', () => {
-  const { executions, held, posted } = seat();
-  held.store = undefined;
-  expect(() => executions.step(0)).toThrow(/shard of the run is not in this process/);
+  const { executions, posted } = seatOf(() => undefined);
+  expect(() => executions.step(0)).toThrow(expect.objectContaining({ code: 'SHARD_GONE' }) as Error);
   expect(posted).toEqual([]);
 });
 
@@ -87,7 +146,10 @@ test('a thread that waits for others which do not move says so, and one whose ot
     new ExecutionCells(memory, { replicas: 3, threads: THREADS, thread, deadlineMs: 60, progress: () => 9 });
   const [early, late] = [cells(0), cells(1)];
   expect(() => early.meet()).toThrow(
-    expect.objectContaining({ code: 'EXECUTION_STALLED', message: expect.stringMatching(/60 ms .*stepDeadlineMs/) as string }) as Error,
+    expect.objectContaining({
+      code: 'EXECUTION_STALLED',
+      message: expect.stringMatching(/60 ms .*stepDeadlineMs/) as string,
+    }) as Error,
   );
   late.meet(); // the other one has arrived
   // Replicas 0 and 1 belong to different threads, so no node has both.

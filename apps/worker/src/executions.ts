@@ -4,10 +4,13 @@
  *
  *     shard ── slots, where the threads do not have them ──> threads ── a round ──> weights ──> shard, which copies the slots before the next round begins
  *
- * The slots of the shard are those of the last whole round. The threads begin with these, in their first round and after one that was not finite.
+ *     IDLE ── step(k) ──> RUNNING k ── step(k+1): k is committed by what another seat has sent ──> RUNNING k, k+1 waits
+ *                            └── every thread has executed k ──> its node is told; IDLE, or RUNNING k+1
+ *
+ * Threads go on with their slots where the shard has taken those of the round before. Otherwise they begin with the slots of the shard: in their first round, after a round that was
+ * left out, and where a round is computed once more.
  */
-import type { AppliedSlots, ParameterStore } from '@paceline/hosting';
-import { Arena } from '@paceline/kernels';
+import type { AppliedRounds, AppliedSlots } from '@paceline/hosting';
 import { createLayout, measures, type Layout } from '@paceline/learning';
 import { optimizerSlots, type RunSpec } from '@paceline/spec';
 import type { ToCompute } from './compute-protocol.js';
@@ -16,8 +19,13 @@ import type { GradientMemory, PlacedNode, Vector } from './gradient-memory.js';
 import { vectorsFor } from './thread-nodes.js';
 
 /** The shard of the run in this process; undefined when it is gone. */
-type OwnShard = Pick<ParameterStore, 'applied' | 'readSlots' | 'takeSlots'>;
-export type OwnStore = () => OwnShard | undefined;
+export type OwnShard = () => AppliedRounds | undefined;
+
+/** The shard of the run is not in this process any more: the attempt is over. */
+export class ShardGoneError extends Error {
+  override readonly name = 'ShardGoneError';
+  readonly code = 'SHARD_GONE';
+}
 
 export interface ExecutionsOptions {
   readonly threads: number;
@@ -25,7 +33,7 @@ export interface ExecutionsOptions {
   readonly memory: GradientMemory;
   readonly execution: ExecutionMemory;
   readonly layout: Pick<Layout, 'trainableLength'>;
-  readonly store: OwnStore;
+  readonly shard: OwnShard;
   post(thread: number, message: ToCompute): void;
   node(round: number, node: PlacedNode): void;
 }
@@ -50,51 +58,88 @@ export function executionMemory(
   };
 }
 
-export class Executions implements AppliedSlots {
-  private readonly arena: Arena;
-  /** Where the weights of the present round come to lie. */
-  private out: Vector | undefined;
-  /** Whose slots the threads have, after the round before `next`. */
-  private shard: OwnShard | undefined;
-  private next = -1;
-
-  constructor(private readonly options: ExecutionsOptions) {
-    this.arena = options.memory.onlyArena;
-  }
-
-  /** @throws ArenaFullError, and Error when the shard is gone */
-  step(round: number): void {
-    const { threads, memory, post } = this.options;
-    if (this.shard && round === this.next) this.shard.takeSlots();
-    else this.shard = this.begin();
-    this.next = round + 1;
-    this.out = memory.alloc();
-    for (let thread = 0; thread < threads; thread++) post(thread, { kind: 'step', round, replicas: [], free: [], lent: [this.out] });
-  }
-
-  /** The threads have taken all steps of a round. */
-  executed(round: number, isFinite: boolean): void {
-    const { replicas, node } = this.options;
-    if (!isFinite) this.shard = undefined; // a round that is left out has left slots that are of no use
-    node(round, { lo: 0, hi: replicas, vector: this.out! });
-    this.out = undefined;
-  }
+/** Slots in vectors, where they lie. */
+class SlotVectors implements AppliedSlots {
+  constructor(private readonly vectors: () => readonly Float32Array[]) {}
 
   copySlot(slot: number, from: number, into: Float32Array): void {
-    into.set(this.slot(slot).subarray(from, from + into.length));
+    into.set(this.vectors()[slot]!.subarray(from, from + into.length));
   }
 
-  /** The threads get the slots of the shard. */
-  private begin(): OwnShard {
-    const shard = this.options.store();
-    if (!shard) throw new Error('the shard of the run is not in this process any more');
-    shard.readSlots((slot, from, values) => this.slot(slot).set(values, from));
-    shard.applied = this;
+  copied(): AppliedSlots {
+    const copies = this.vectors().map((vector) => vector.slice());
+    return new SlotVectors(() => copies);
+  }
+}
+
+export class Executions {
+  private readonly slots: SlotVectors;
+  /** Whose slots the threads have, once they have ended the round before `next`. */
+  private shard: AppliedRounds | undefined;
+  private next = -1;
+  /** The shard that takes the slots of these threads. */
+  private taker: AppliedRounds | undefined;
+  private running:
+    | { readonly round: number; readonly out: Vector; readonly shard: AppliedRounds; done: number; isFinite: boolean }
+    | undefined;
+  /** It begins when the threads have ended the present round. */
+  private waiting: number | undefined;
+
+  constructor(private readonly options: ExecutionsOptions) {
+    const { memory, execution, layout } = options;
+    const { onlyArena: arena } = memory;
+    // The views of a memory that has grown are of no use: made anew.
+    this.slots = new SlotVectors(() => execution.slots.map((pointer) => arena.f32(pointer, layout.trainableLength)));
+  }
+
+  /** @throws ArenaFullError, ShardGoneError */
+  step(round: number): void {
+    if (this.running) this.waiting = round;
+    else this.start(round);
+  }
+
+  /** A thread has taken all steps of a round. @throws ArenaFullError, ShardGoneError where another round has waited for that */
+  executed(round: number, isFinite: boolean): void {
+    const { running, waiting, options } = this;
+    if (running?.round !== round) return;
+    running.isFinite &&= isFinite;
+    if (++running.done < options.threads) return;
+    this.running = undefined;
+    this.waiting = undefined;
+    if (running.isFinite) {
+      this.taker = running.shard;
+      running.shard.applied = this.slots;
+    } else this.shard = undefined;
+    options.node(round, { lo: 0, hi: options.replicas, vector: running.out });
+    if (waiting !== undefined) this.start(waiting);
+  }
+
+  /** The seat has ended. The memory of the threads is not held by the shard afterwards. */
+  stop(): void {
+    this.taker?.release(this.slots);
+    this.taker = undefined;
+    this.shard = undefined;
+    this.waiting = undefined;
+  }
+
+  private start(round: number): void {
+    const { threads, memory, post } = this.options;
+    const hasSlots = this.shard !== undefined && round === this.next && this.shard.takeSlots(round);
+    const shard = hasSlots ? this.shard! : this.begin(round);
+    this.shard = shard;
+    this.next = round + 1;
+    const out = memory.alloc();
+    this.running = { round, out, shard, done: 0, isFinite: true };
+    for (let thread = 0; thread < threads; thread++) post(thread, { kind: 'step', round, replicas: [], free: [], lent: [out] });
+  }
+
+  /** The threads get the slots that the round begins with. */
+  private begin(round: number): AppliedRounds {
+    const shard = this.options.shard();
+    if (!shard) throw new ShardGoneError('the shard of the run is not in this process any more');
+    const { execution, layout, memory } = this.options;
+    const slotOf = (slot: number): Float32Array => memory.onlyArena.f32(execution.slots[slot]!, layout.trainableLength);
+    shard.readSlots(round, (slot, from, values) => slotOf(slot).set(values, from));
     return shard;
-  }
-
-  private slot(index: number): Float32Array {
-    const { execution, layout } = this.options;
-    return this.arena.f32(execution.slots[index]!, layout.trainableLength);
   }
 }

@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import type { Engine, Growth, Kept, StepRequest } from '@paceline/engine';
+import { parseRunSpec } from '@paceline/spec';
 import { expect, it } from 'vitest';
 import { growthInWords, LeakGuard, suspectOf, type Leak } from './leak-guard.js';
 import { ProcessMemory } from './process-memory.js';
@@ -130,7 +131,14 @@ it('what an engine has loaded is measured after a collection, and only when it s
 });
 
 it('the end of a round is waited for as long as its run lets a step last', () => {
-  expect(leakLeaveDeadlineMs({ stepDeadlineMs: 3_600_000 })).toBe(3_630_000);
+  const ofKind = (strategy: object) => {
+    const parsed = parseRunSpec({ stepDeadlineMs: 3_600_000, strategy });
+    if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+    return leakLeaveDeadlineMs(parsed.spec);
+  };
+  expect(ofKind({ kind: 'mirrored' })).toBe(3_630_000);
+  expect(ofKind({ kind: 'tpu', stepsPerExecution: 3 })).toBe(3 * 3_600_000 + 30_000);
+  expect(ofKind({ kind: 'local-update', localSteps: 10_000 }), 'as long as a timer of Node may be').toBe(2 ** 31 - 1);
 });
 
 it('what a process holds by itself is less than all of its memory, and grows with it', () => {

@@ -1,7 +1,7 @@
 /** Reports of a worker about its own leak, at most a few per run. The api turns them into events of the run. */
 import { sendReport, type StepTaskJob } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
-import type { RunSpec } from '@paceline/spec';
+import { stepsOfRound, type RunSpec } from '@paceline/spec';
 import type { Redis } from 'ioredis';
 import { growthInWords, suspectOf, type Leak } from './leak-guard.js';
 
@@ -17,8 +17,12 @@ type Job = Pick<StepTaskJob, 'runId' | 'attempt'>;
 const REPORTS_PER_RUN = 5;
 const LEAVE_MARGIN_MS = 30_000;
 
-/** The worker waits for the end of the round, however long the run allows it to be, so that nothing is computed twice. */
-export const leakLeaveDeadlineMs = ({ stepDeadlineMs }: Pick<RunSpec, 'stepDeadlineMs'>): number => stepDeadlineMs + LEAVE_MARGIN_MS;
+/** Of Node. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** The worker waits for the end of the round, however long the run allows each of its steps to be, so that nothing is computed twice. */
+export const leakLeaveDeadlineMs = (spec: Pick<RunSpec, 'stepDeadlineMs' | 'strategy'>): number =>
+  Math.min(LONGEST_TIMER_MS, spec.stepDeadlineMs * stepsOfRound(spec) + LEAVE_MARGIN_MS);
 
 export class Recycling {
   /** Reports for the newest run. */

@@ -36,8 +36,8 @@ export class ReplicaSteps {
     /** Every replica is a node of its own: a round with backup replicas chooses among them, and what is encoded cannot be added. */
     private readonly leavesOnly: () => boolean,
     private readonly outputs: StepOutputs,
-    /** With local updates a replica takes several steps by itself. */
-    private readonly local?: ReplicaRounds,
+    /** What a replica does in place of one step: with local updates several by itself, with tpu the present step of the round. */
+    private readonly own?: ReplicaRounds,
   ) {}
 
   /** Computes the given replicas of a round, with the parameters that the engine has loaded unless they take local steps. */
@@ -70,7 +70,7 @@ export class ReplicaSteps {
   private leaf(round: number, replica: number, isNode: boolean): Vector | undefined {
     if (this.outputs.isObsolete(round)) return undefined;
     const vector = this.gradients.alloc();
-    const sums = this.local ? this.local.run(round, replica, vector) : this.step(round, replica, vector);
+    const sums = this.own ? this.own.run(round, replica, vector) : this.step(round, replica, vector);
     if (!sums) {
       this.gradients.free(vector);
       return undefined;

@@ -1,7 +1,7 @@
 /** The SeatSession of libs/hosting with compute threads over shared memory, and the real clock and sockets. */
 import { availableParallelism, hostname } from 'node:os';
 import { connect, processClock, type Connection, type Link, type TlsIdentity, type TlsRole } from '@paceline/exchange';
-import { SeatSession, parameterBytes, seatLayout, type ParameterStore } from '@paceline/hosting';
+import { SeatSession, parameterBytes, seatLayout, type AppliedRounds } from '@paceline/hosting';
 import { sharedBuffer } from '@paceline/kernels';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
@@ -27,8 +27,8 @@ export interface RunSessionOptions extends ComputeOptions {
   /** For connections by TCP; undefined: they are not encrypted. */
   readonly identity: TlsIdentity | undefined;
   readonly log: Logger;
-  /** The shard of an attempt that this process has. */
-  readonly storeOf?: ((job: Pick<StepTaskJob, 'runId' | 'attempt'>) => ParameterStore | undefined) | undefined;
+  /** The shard of an attempt that this process has, where the worker applies the optimizer. */
+  readonly shardOf?: ((job: Pick<StepTaskJob, 'runId' | 'attempt'>) => AppliedRounds | undefined) | undefined;
   /** In place of `connect`, for a worker that holds shards itself. */
   readonly connect?:
     | ((server: ServerAddress, deadlineMs: number, peer: TlsRole, link: Link | undefined) => Promise<Connection>)
@@ -55,7 +55,7 @@ export async function startSession(
   const parameters = sharedBuffer(parameterBytes(job.spec, seatLayout(job, layout)));
   const cores = availableParallelism();
   const threads = stagesOf(job.spec.strategy) ?? threadsOf(job.spec, cores);
-  const compute = await Compute.start(job, engine, parameters, { ...options, threads, store: () => options.storeOf?.(job) });
+  const compute = await Compute.start(job, engine, parameters, { ...options, threads, shard: () => options.shardOf?.(job) });
   const { stageLayers } = compute;
   if (threads > cores && stageLayers)
     log.warn({ run: job.runId, stages: threads, cores }, 'the model has more stages than this worker may use cores: they take turns');

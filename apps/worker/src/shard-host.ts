@@ -22,7 +22,7 @@ import {
   type TlsIdentity,
   type TlsRole,
 } from '@paceline/exchange';
-import { Gate, HostedRun, ParameterStore, PlacementLoop, StandbyQueue, type ServerContext } from '@paceline/hosting';
+import { Gate, HostedRun, ParameterStore, PlacementLoop, StandbyQueue, type AppliedRounds, type ServerContext } from '@paceline/hosting';
 import { memberKey, redisControlPlane, tokenVerifier, type JobQueue, type PlacementJob, type ServerAddress } from '@paceline/control-plane';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
@@ -95,9 +95,9 @@ export class ShardHost {
     return this.runs(0).at(-1)?.job;
   }
 
-  /** The parameters and slots of the shard of an attempt that this worker has. */
-  storeOf({ runId, attempt }: Pick<PlacementJob, 'runId' | 'attempt'>): ParameterStore | undefined {
-    return this.runs(0).find(({ job }) => job.runId === runId && job.attempt === attempt)?.store;
+  /** Of an attempt whose shard this worker has: where the worker applies the optimizer. */
+  shardOf({ runId, attempt }: Pick<PlacementJob, 'runId' | 'attempt'>): AppliedRounds | undefined {
+    return this.runs(0).find(({ job }) => job.runId === runId && job.attempt === attempt)?.store.byWorker;
   }
 
   /** Opens a connection to a place of this worker, inside the process; undefined for those of others. */

@@ -89,7 +89,7 @@ export async function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void
     queue: queues.seats,
     isHosting: () => shards?.hosted !== undefined,
     connect: shards && ((...dialled) => shards.connect(...dialled)),
-    storeOf: shards && ((job) => shards.storeOf(job)),
+    shardOf: shards && ((job) => shards.shardOf(job)),
     workerId: id,
     transport: settings.PACELINE_TRANSPORT,
     link,

@@ -123,7 +123,10 @@ test('a checkpoint of local updates goes on with local updates whose outer optim
 
 test('a round of tpu has another number of steps, so a checkpoint of another kind does not become one of it, nor the other way round', () => {
   const tpu = (fields: object = {}) => specOf(inheritSpec(source, { strategy: { kind: 'tpu', ...fields } }));
-  expect(optimizerIssues(tpu(), tpu({ stepsPerExecution: 7 }), 'X')).toEqual([]);
+  expect(optimizerIssues(tpu(), tpu({ threads: 2 }), 'X')).toEqual([]);
+  expect(optimizerIssues(tpu(), tpu({ stepsPerExecution: 7 }), 'X')).toEqual([
+    { path: 'strategy.stepsPerExecution', message: expect.stringMatching(/^is 20 in run X and cannot become 7/) as string },
+  ]);
   for (const [was, is] of [
     [source, tpu()],
     [tpu(), source],

@@ -110,6 +110,17 @@ export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): 
         message: `is ${from} in run ${runId} and cannot become ${to} from its checkpoint: a round has another number of steps with tpu; begin with its weights instead (weights.run)`,
       },
     ];
+  if (
+    source.strategy.kind === 'tpu' &&
+    spec.strategy.kind === 'tpu' &&
+    source.strategy.stepsPerExecution !== spec.strategy.stepsPerExecution
+  )
+    return [
+      {
+        path: 'strategy.stepsPerExecution',
+        message: `is ${source.strategy.stepsPerExecution} in run ${runId} and cannot become ${spec.strategy.stepsPerExecution} from its checkpoint, whose rounds have so many steps: leave it as it is there, or begin with its weights (weights.run)`,
+      },
+    ];
   if (isLocal !== (from === 'local-update'))
     return [
       {

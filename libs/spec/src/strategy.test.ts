@@ -216,7 +216,7 @@ test('compute threads: those that are asked for, else one per core, and none wit
   const threads = (strategy: object, replicas: number, cores: number) => {
     const result = parseRunSpec({ strategy, replicas });
     if (!result.ok) throw new Error(JSON.stringify(result.issues));
-    expect(isThreaded(result.spec)).toBe(threadsOf(result.spec, 256) > 1);
+    expect(isThreaded(result.spec)).toBe(result.spec.strategy.kind === 'tpu' || threadsOf(result.spec, 256) > 1);
     return threadsOf(result.spec, cores);
   };
   for (const kind of ['hybrid', 'mirrored', 'tpu']) {
@@ -311,7 +311,7 @@ test('several threads, one worker, one replica: what does not go with them is re
   expect(issuesOf({ kind: 'local-update', threads: 5 })).toEqual([
     expect.stringMatching(/^strategy\.threads: must not exceed replicas \(4\)/),
   ]);
-  for (const kind of ['hybrid', 'mirrored']) {
+  for (const kind of ['hybrid', 'mirrored', 'tpu']) {
     expect(issuesOf({ kind, threads: 5 })).toEqual([expect.stringMatching(/^strategy\.threads: must not exceed replicas \(4\)/)]);
     expect(issuesOf({ kind, threads: 257 })).toEqual([expect.stringMatching(/^strategy\.threads: must be at most 256/)]);
     for (const engine of ['tensorflow', 'webgpu'])

@@ -294,9 +294,9 @@ interface ThreadedStrategy {
   readonly cutAfter?: readonly string[] | undefined;
 }
 
-/** Whether the workers of a run compute in several threads, or may. */
+/** Whether the workers of a run compute in several threads, or in one of a kind that has several: these take engines whose code may be in more than one thread. */
 export const isThreaded = ({ strategy, replicas }: { readonly strategy: ThreadedStrategy; readonly replicas: number }): boolean =>
-  stagesOf(strategy) !== undefined || threadsOf({ strategy, replicas }, LIMITS.threads) > 1;
+  stagesOf(strategy) !== undefined || strategy.kind === 'tpu' || threadsOf({ strategy, replicas }, LIMITS.threads) > 1;
 
 /** Stages that the model of a run is cut into, each with a compute thread in every worker; undefined where it is not cut. */
 export function stagesOf({ kind, stages, cutAfter }: ThreadedStrategy): number | undefined {

@@ -44,6 +44,8 @@ const CHUNK_BYTES = 1 << 20;
 /** All that a WebAssembly memory holds, less a page. */
 const ONE_ARENA_BYTES = 2 ** 32 - 65_536;
 const FLOAT_BYTES = 4;
+/** What an allocator rounds vectors up to. */
+const ALIGNMENT_BYTES = 64;
 
 interface Distribution extends Pick<RunSpec, 'replicas'> {
   readonly strategy: {
@@ -169,7 +171,7 @@ export function localModelIssue(spec: Distribution, elements: number): string | 
   const { kind } = spec.strategy;
   if (kind !== 'local-update' && kind !== 'tpu') return undefined;
   const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
-  const most = Math.floor((ONE_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / FLOAT_BYTES / vectors);
+  const most = Math.floor(((ONE_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / vectors - ALIGNMENT_BYTES) / FLOAT_BYTES);
   if (elements <= most) return undefined;
   const fewer = spec.replicas > 1 ? ', fewer replicas' : '';
   const reset = spec.strategy.innerState === 'keep' ? ', innerState reset' : '';

@@ -83,7 +83,7 @@ it('LocalUpdateStrategy says what it is as a run of the service', async () => {
     local({ outer: 'nesterov', outerLearningRate: 0.5, outerMomentum: 0.8 }),
     local({ outer: 'elastic', movingRate: 0.2 }),
   ];
-  const run = { kind: 'local-update', localSteps: 5, innerState: 'keep' };
+  const run = { kind: 'local-update', threads: 1, localSteps: 5, innerState: 'keep' };
   expect(strategies.map((strategy) => strategy.toRun())).toEqual([
     { strategy: { ...run, outerOptimizer: 'sgd' }, replicas: 4 },
     { strategy: { ...run, outerOptimizer: 'nesterov', outerLearningRate: 0.5, outerMomentum: 0.8 }, replicas: 4 },

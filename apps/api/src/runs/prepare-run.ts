@@ -248,8 +248,9 @@ function lengthOf(spec: RunSpec, { data, name }: RunDataset): { roundsPerEpoch: 
   const steps = stepsOfRound(spec);
   const field = spec.strategy.kind === 'tpu' ? 'stepsPerExecution' : 'localSteps';
   const kindOfSteps = spec.strategy.kind === 'tpu' ? 'steps' : 'local steps';
-  const stepsPerEpoch = Math.ceil(data.trainExamples / globalBatch);
-  if (steps > stepsPerEpoch) {
+  const { examples } = roundsOf(spec, data.trainExamples);
+  const stepsPerEpoch = Math.ceil(examples / globalBatch);
+  if (steps > stepsPerEpoch && stepsPerEpoch > 0) {
     issues.push({
       path: `strategy.${field}`,
       message: `a round of ${steps} ${kindOfSteps} is longer than an epoch, which has ${stepsPerEpoch} batches of ${globalBatch} examples (${name} has ${data.trainExamples}), and a round ends with its epoch: set ${field} to at most ${stepsPerEpoch}, or a smaller globalBatch`,

@@ -101,7 +101,7 @@ it('servers are none of a run whose workers hold the shards', () => {
   expect(ask('PAUSED', { request: 'resume' })).toMatchObject({ does: 'begin', run: {} });
 });
 
-it.each(['mirrored', 'one-device'])('a run of %s stays on its one worker', (kind) => {
+it.each(['mirrored', 'one-device', 'tpu'])('a run of %s stays on its one worker', (kind) => {
   const spec = specOf({ kind }, 1);
   const of = (status: 'RUNNING' | 'PAUSED', asked: AskedOfRun) => requested({ ...run, spec, status }, asked, new Date(0));
   expect(of('RUNNING', { request: 'scale', workers: 1 })).toEqual({ does: 'refuse', why: expect.stringContaining('on one worker') });

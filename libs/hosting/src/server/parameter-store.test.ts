@@ -3,6 +3,7 @@ import { Arena } from '@paceline/kernels';
 import { createLayout, initialValues } from '@paceline/learning';
 import { expect, test } from 'vitest';
 import type { AppliedOptimizer, OptimizerSpec } from '@paceline/spec';
+import type { AppliedSlots } from './applied-rounds.js';
 import { ParameterStore } from './parameter-store.js';
 import { inSlices } from './slices.js';
 
@@ -218,7 +219,7 @@ test.each([
   expect(capacity).toBeLessThan(1.15 * vectors * 2048 * 4096 * 4);
 });
 
-test('where the worker applies the optimizer the shard takes its parameters, and its slots when all are here; a checkpoint keeps those of before', async () => {
+test('where the worker applies the optimizer the shard takes its parameters, and its slots before the next round; a checkpoint keeps those of before', async () => {
   const store = storeOf([400, 300], 'Zeros', Object.assign({}, ADAM, { isApplied: true as const }));
   for (const _ of store.begin()); // a few values
   const places = store.chunks.map((chunk, i) => {
@@ -230,23 +231,46 @@ test('where the worker applies the optimizer the shard takes its parameters, and
   const [first, ...others] = places;
   expect(store.canReplaceGradient(first!.chunk)).toBe(true);
   expect(() => store.update(first!.chunk, 9, first!.before, first!.out, first!.sent)).toThrow(/whose slots are not in this process/);
-  const seen = (): Set<number> => {
+  const seen = (round: number): Set<number> => {
     const values = new Set<number>();
-    store.readSlots((_, __, part) => part.forEach((value) => values.add(value)));
+    store.byWorker.readSlots(round, (_, __, part) => part.forEach((value) => values.add(value)));
     return values;
   };
-  store.applied = { copySlot: (slot, from, into) => void into.fill(1000 * (slot + 1) + from) };
+  const slotsOf = (by: number): AppliedSlots => ({
+    copySlot: (slot, from, into) => void into.fill(by * (slot + 1) + from),
+    copied: () => slotsOf(by),
+  });
+  const own = slotsOf(1000);
+  store.byWorker.applied = own;
   const snapshot = store.takeSnapshot(9, store.initial);
   // Neither the number of the round nor its examples play a part.
   const decision = { skip: false, examples: 5, scale: 0.5, variables: [] };
   store.update(first!.chunk, 9, first!.before, first!.out, first!.sent, decision);
-  expect(seen(), 'a worker that takes over in the middle of a round').toEqual(new Set([0]));
+  expect(seen(9), 'another worker begins with the round').toEqual(new Set([0]));
   for (const { chunk, before, out, sent } of others) store.update(chunk, 9, before, out, sent, decision);
   expect([...new Set(places.flatMap(({ out }) => [...out.floats]))]).toEqual([7]);
+  expect([seen(9), store.byWorker.takeSlots(9)], 'it begins with the round, of which all has come').toEqual([new Set([0]), false]);
+  store.byWorker.release(own);
+  expect(store.byWorker.applied, 'the worker has ended').not.toBe(own);
   const offsets = places.map((_, i) => places.slice(0, i).reduce((sum, { chunk }) => sum + chunk.length, 0));
-  expect(seen()).toEqual(new Set([1000, 2000].flatMap((of) => offsets.map((offset) => of + offset))));
+  expect(seen(10)).toEqual(new Set([1000, 2000].flatMap((of) => offsets.map((offset) => of + offset))));
+  expect([store.byWorker.takeSlots(10), store.byWorker.takeSlots(11)], 'round 10 was left out').toEqual([true, false]);
+  store.byWorker.release(store.byWorker.applied!);
+  expect(store.byWorker.applied, 'nothing is to be taken any more').toBeUndefined();
   const kept = [...snapshot.tensors()].filter(({ name }) => name.startsWith('slots/'));
   for (const { read } of kept) expect(Buffer.from(await read()).every((byte) => byte === 0)).toBe(true);
   expect(kept).toHaveLength(2 * places.length);
-  expect(store.measure(first!.chunk, first!.sent, first!.before, 0)).toEqual({ isFinite: true, squares: [] });
+});
+
+test('where the worker applies the optimizer a round is left out that is NaN throughout, and no other', () => {
+  const store = storeOf([4, 3], 'Zeros', Object.assign({}, ADAM, { isApplied: true as const }));
+  const [chunk] = store.chunks;
+  const values = acquireRegion(chunk!.arena, chunk!.length);
+  const judged = (fill: (i: number) => number) => {
+    values.floats.set(Float32Array.from(values.floats, (_, i) => fill(i)));
+    return [store.staysFinite(chunk!, 0, values), store.measure(chunk!, values, values, 0)];
+  };
+  expect(judged(() => 1)).toEqual([true, { isFinite: true, squares: [] }]);
+  expect(judged((i) => (i === 0 ? NaN : -Infinity))).toEqual([true, { isFinite: true, squares: [] }]);
+  expect(judged(() => NaN)).toEqual([false, { isFinite: false, squares: [] }]);
 });

@@ -24,6 +24,7 @@ import {
 } from '@paceline/learning';
 import { AVERAGE_SLOT, isLayerwise, type AppliedOptimizer, type ModelDescription } from '@paceline/spec';
 import type { CheckpointReader } from '@paceline/storage';
+import { AppliedRounds, isLeftOut } from './applied-rounds.js';
 import { ChunkVariables } from './chunk-variables.js';
 import { parametersName, slotName, Snapshot } from './snapshot.js';
 
@@ -53,12 +54,6 @@ export interface StorePlan {
   readonly lastRound?: number | undefined;
   /** What the learning rate of the optimizer is multiplied by in a round. */
   rateFactor?(round: number): number;
-}
-
-/** The slots of the optimizer as the worker in this process has moved them in a round (strategy tpu). They hold still from then on until it begins with the next one. */
-export interface AppliedSlots {
-  /** @param from element of the trainable section */
-  copySlot(slot: number, from: number, into: Float32Array): void;
 }
 
 export interface ParameterStoreOptions extends StorePlan {
@@ -94,10 +89,15 @@ export class ParameterStore {
   private readonly sections = new Map<number, 'trainable' | 'state'>();
   /** The checkpoint that is being written: its slots are preserved before they change. */
   snapshot: Snapshot | undefined;
-  /** Of the worker that applies the optimizer, where it does: another one may come in the middle of a round. */
-  applied: AppliedSlots | undefined;
-  /** Chunks that have come of a round, and whether the slots of that round are to be taken. */
-  private taken: { readonly round: number; chunks: number } | undefined;
+  /** Where the worker applies the optimizer. */
+  readonly byWorker = new AppliedRounds({
+    chunks: () => this.chunks,
+    slotsOf: ({ index, arena, length }) => ({
+      from: this.options.layout.chunks[index]!.offset,
+      slots: (this.slots.get(index) ?? []).map((pointer) => arena.f32(pointer, length)),
+    }),
+    preserve: (chunk) => this.preserve(chunk),
+  });
 
   constructor(private readonly options: ParameterStoreOptions) {
     this.optimizer = createOptimizer(options.optimizer);
@@ -130,7 +130,7 @@ export class ParameterStore {
 
   /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. @throws Error where the worker should have applied it and is not here */
   update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
-    if (this.options.optimizer.isApplied) return this.take(chunk, round, paramOut, gradient);
+    if (this.options.optimizer.isApplied) return this.byWorker.take(chunk, round, paramOut, gradient);
     const scale = Math.fround(1 / (decision?.examples ?? this.options.examplesIn(round)));
     const { kernels } = chunk.arena;
     if (this.sections.get(chunk.index) === 'state') {
@@ -144,38 +144,6 @@ export class ParameterStore {
     if (slot !== undefined) kernels.copy(slot, estimate.pointer, chunk.length);
     this.applyTo(chunk, round, paramIn, paramOut, estimate, scale, decision);
     estimate.release();
-  }
-
-  /** What the worker has come to. @param values the parameters */
-  private take(chunk: OwnedChunk, round: number, paramOut: Region, values: Region): void {
-    if (!this.applied) throw new Error('parameters have come from a worker whose slots are not in this process');
-    if (paramOut.pointer !== values.pointer) chunk.arena.kernels.copy(paramOut.pointer, values.pointer, chunk.length);
-    if (this.taken?.round !== round) this.taken = { round, chunks: 0 };
-    this.taken.chunks++;
-  }
-
-  /**
-   * Takes the slots of a round whose parameters are all here, unless that is done: before the worker moves them on, or somebody reads them. Not chunk by chunk as parameters
-   * come: a worker that takes over in the middle of a round begins with the slots of before, of all chunks.
-   */
-  takeSlots(): void {
-    if (this.taken?.chunks !== this.chunks.length) return;
-    this.taken = undefined;
-    for (const chunk of this.chunks) {
-      if (this.sections.get(chunk.index) === 'state') continue;
-      this.preserve(chunk);
-      const { offset } = this.options.layout.chunks[chunk.index]!;
-      for (const [slot, pointer] of this.slots.get(chunk.index)!.entries())
-        this.applied!.copySlot(slot, offset, chunk.arena.f32(pointer, chunk.length));
-    }
-  }
-
-  /** The slots as the last whole round has left them. @param each gets a part of one, and the element of the trainable section that it begins at */
-  readSlots(each: (slot: number, from: number, values: Float32Array) => void): void {
-    this.takeSlots();
-    for (const { index, arena, length } of this.chunks)
-      for (const [slot, pointer] of (this.slots.get(index) ?? []).entries())
-        each(slot, this.options.layout.chunks[index]!.offset, arena.f32(pointer, length));
   }
 
   /** With EF21 what was sent is added to the estimate that the servers have, in memory of its own: a standby may yet get the sum. Otherwise the sum itself. */
@@ -192,6 +160,7 @@ export class ParameterStore {
 
   /** Whether what would be applied is finite: with EF21 a finite sum may lead beyond float32. */
   staysFinite(chunk: OwnedChunk, round: number, sum: Region): boolean {
+    if (this.options.optimizer.isApplied) return !isLeftOut(sum);
     if (!sum.isFinite || this.sections.get(chunk.index) === 'state' || !this.options.optimizer.keepsEstimate) return sum.isFinite;
     const estimate = this.estimated(chunk, round, sum);
     const isFinite = chunk.arena.kernels.allFinite(estimate.pointer, chunk.length);
@@ -351,8 +320,8 @@ export class ParameterStore {
 
   /** What a two-phase round has to know of a chunk before anything is applied. */
   measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
+    if (this.options.optimizer.isApplied) return { isFinite: !isLeftOut(gradient), squares: [] }; // norms were those of the worker's steps
     const { isFinite } = gradient;
-    if (this.options.optimizer.isApplied) return { isFinite, squares: [] }; // norms were those of the worker's steps
     if (!isFinite || this.sections.get(chunk.index) === 'state') return { isFinite, squares: [] };
     const estimate = this.estimated(chunk, round, gradient);
     try {
@@ -432,7 +401,7 @@ export class ParameterStore {
 
   /** A checkpoint: `regions` are the parameters of `generation`, by chunk; the slots are still its own. */
   takeSnapshot(generation: number, regions: readonly Region[]): Snapshot {
-    this.takeSlots();
+    this.byWorker.takeSlots(generation);
     this.snapshot = new Snapshot(generation, this.chunks, regions, (chunk) =>
       (this.slots.get(chunk) ?? []).map((pointer, slot) => ({ name: this.optimizer.slots[slot]!.name, pointer })),
     );
