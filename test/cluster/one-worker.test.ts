@@ -132,6 +132,33 @@ test('one-device: one worker, one replica, one compute thread', async () => {
   await expectNoTraffic(id);
 });
 
+test.runIf(IS_SOAK).each(['step', 'evaluate'])('tpu: a thread that dies in %s, and a worker: the weights of the reference', async (at) => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'paceline-death-'));
+  const file = path.join(folder, 'died');
+  const alone = await Stack.start({ servers: 0, workers: 0 });
+  try {
+    const planted = { NODE_OPTIONS: `--import=${new URL('thread-dies.mjs', import.meta.url).href}`, PLANTED_DEATH: file, PLANTED_AT: at };
+    const worker = await alone.addWorker(planted);
+    const strategy = { kind: 'tpu', threads: 2, stepsPerExecution: 2 } as const;
+    const validation = at === 'evaluate' ? { validation: { everyRounds: 1 } } : {};
+    const input: RunSpecInput = { ...executed, ...validation, length: { rounds: ROUNDS / 2 }, strategy, checkpoint: { everyRounds: 1 } };
+    slow = pace(() => alone.workers.map(({ child }) => child.pid!), 0.4);
+    const { id } = await alone.client.createRun(input);
+    await untilRound(alone, id, 6);
+    expect(existsSync(file), 'it has died').toBe(true);
+    expect(readFileSync(worker.logFile, 'utf8')).toContain('compute thread 1 of 2 ended with code 7');
+    await worker.kill('SIGKILL');
+    slow.end();
+    await alone.addWorker();
+    const run = await untilStatus(alone, id, ['SUCCEEDED'], 90_000);
+    expect(run.result!.weightsSha256).toBe(await reference(withSlots));
+    expect(run.attempt).toBe(2);
+  } finally {
+    await alone.stop();
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
 test.runIf(IS_SOAK)('a pause and a cancel end all compute threads, and what is paused goes on to the same weights', async () => {
   const long = mirrored(3, { length: { rounds: 200 } });
   await reference(long);
