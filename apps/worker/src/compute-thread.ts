@@ -20,7 +20,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
-import { evaluateBlocks } from './evaluation.js';
+import { evaluateBlocks } from './evaluate-blocks.js';
 import { GradientMemory, gradientVectorsOf, LentVectors, type Vector, type VectorEncoder } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
 import { leakOptions } from './leak-options.js';

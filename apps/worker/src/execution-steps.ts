@@ -15,7 +15,7 @@ import type { BatchLoader } from './batch-loader.js';
 import type { ContributionMessage } from './compute-protocol.js';
 import type { ExecutionCells, ExecutionMemory } from './execution-cells.js';
 import type { LentVectors, PlacedNode, Vector } from './gradient-memory.js';
-import { ReplicaSteps, type ReplicaRounds } from './replica-steps.js';
+import { ReplicaSteps, replicaStep, type ReplicaRounds } from './replica-steps.js';
 import { addUp } from './thread-nodes.js';
 
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
@@ -93,28 +93,7 @@ export class ExecutionSteps implements ReplicaRounds {
 
   /** The gradient of a replica in the present step. */
   run(round: number, replica: number, out: Vector): Sums {
-    const { engine, loader, gradients } = this.options;
-    const { step, number } = this.place;
-    let sinceMs = spans.now();
-    const batches = loader.take(round, replica, step);
-    spans.add('take rows', sinceMs);
-    try {
-      if (batches.length === 0) {
-        // No rows: explicit +0, no model run.
-        gradients.clear(out);
-        return { count: 0, metricSums: engine.metricNames.map(() => 0) };
-      }
-      sinceMs = spans.now();
-      const onComputed = (): void => {
-        spans.add('compute', sinceMs);
-        sinceMs = spans.now();
-      };
-      const sums = engine.step({ round: number, replica, batches, out: gradients.pieces(out), onComputed });
-      spans.add('take gradient', sinceMs);
-      return sums;
-    } finally {
-      loader.release(round, replica, step);
-    }
+    return replicaStep(this.options, Object.assign({ round, replica }, this.place), out);
   }
 
   private stepOnce(round: number, start: Float32Array, examples: number, rateFactor: number): void {

@@ -10,7 +10,7 @@ import { createLayout, createSchedule, shardChunks, SharedUpdates } from '@pacel
 import { rateFactor, roundsOf } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import { CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
-import { evaluateBlocks } from './evaluation.js';
+import { evaluateBlocks } from './evaluate-blocks.js';
 import { ExecutionCells, replicasOf } from './execution-cells.js';
 import { ExecutionSteps } from './execution-steps.js';
 import { LentVectors } from './gradient-memory.js';

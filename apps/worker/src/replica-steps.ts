@@ -27,11 +27,49 @@ export interface ReplicaRounds {
   run(round: number, replica: number, out: Vector): Sums | undefined;
 }
 
+/** A step of a replica: of the steps of its round, and the number by which random layers draw. */
+export interface StepPlace {
+  readonly round: number;
+  readonly replica: number;
+  readonly step: number;
+  readonly number: number;
+}
+
+interface StepParts {
+  readonly engine: Pick<Engine, 'step' | 'metricNames'>;
+  readonly loader: Pick<BatchLoader, 'take' | 'release'>;
+  readonly gradients: Pick<GradientMemory, 'pieces' | 'clear'>;
+}
+
+/** One batch, one gradient. */
+export function replicaStep({ engine, loader, gradients }: StepParts, { round, replica, step, number }: StepPlace, out: Vector): Sums {
+  let sinceMs = spans.now();
+  const batches = loader.take(round, replica, step);
+  spans.add('take rows', sinceMs);
+  try {
+    if (batches.length === 0) {
+      // No rows: explicit +0, no model run.
+      gradients.clear(out);
+      return { count: 0, metricSums: engine.metricNames.map(() => 0) };
+    }
+    sinceMs = spans.now();
+    const onComputed = (): void => {
+      spans.add('compute', sinceMs);
+      sinceMs = spans.now();
+    };
+    const sums = engine.step({ round: number, replica, batches, out: gradients.pieces(out), onComputed });
+    spans.add('take gradient', sinceMs);
+    return sums;
+  } finally {
+    loader.release(round, replica, step);
+  }
+}
+
 export class ReplicaSteps {
   constructor(
-    private readonly engine: Pick<Engine, 'step' | 'metricNames'>,
-    private readonly loader: Pick<BatchLoader, 'take' | 'release'>,
-    private readonly gradients: Pick<GradientMemory, 'alloc' | 'free' | 'pieces' | 'add' | 'clear'>,
+    readonly engine: Pick<Engine, 'step' | 'metricNames'>,
+    readonly loader: Pick<BatchLoader, 'take' | 'release'>,
+    readonly gradients: Pick<GradientMemory, 'alloc' | 'free' | 'pieces' | 'add' | 'clear'>,
     private readonly replicas: number,
     /** Every replica is a node of its own: a round with backup replicas chooses among them, and what is encoded cannot be added. */
     private readonly leavesOnly: () => boolean,
@@ -70,7 +108,7 @@ export class ReplicaSteps {
   private leaf(round: number, replica: number, isNode: boolean): Vector | undefined {
     if (this.outputs.isObsolete(round)) return undefined;
     const vector = this.gradients.alloc();
-    const sums = this.own ? this.own.run(round, replica, vector) : this.step(round, replica, vector);
+    const sums = this.own ? this.own.run(round, replica, vector) : replicaStep(this, { round, replica, step: 0, number: round }, vector);
     if (!sums) {
       this.gradients.free(vector);
       return undefined;
@@ -78,29 +116,5 @@ export class ReplicaSteps {
     this.outputs.contribution(round, replica, sums.count, sums.metricSums, isNode);
     this.outputs.progress();
     return vector;
-  }
-
-  /** One batch, one gradient. */
-  private step(round: number, replica: number, vector: Vector): Sums {
-    let sinceMs = spans.now();
-    const batches = this.loader.take(round, replica);
-    spans.add('take rows', sinceMs);
-    try {
-      if (batches.length === 0) {
-        // No rows: explicit +0, no model run.
-        this.gradients.clear(vector);
-        return { count: 0, metricSums: this.engine.metricNames.map(() => 0) };
-      }
-      sinceMs = spans.now();
-      const onComputed = (): void => {
-        spans.add('compute', sinceMs);
-        sinceMs = spans.now();
-      };
-      const sums = this.engine.step({ round, replica, batches, out: this.gradients.pieces(vector), onComputed });
-      spans.add('take gradient', sinceMs);
-      return sums;
-    } finally {
-      this.loader.release(round, replica);
-    }
   }
 }
