@@ -143,13 +143,19 @@ async function trained(input, target) {
  * @param {(step: number) => number} factor
  */
 function localUpdatesOf(spec, arena, layout, factor) {
-  const { strategy, optimizer } = spec;
-  if (strategy.kind !== 'local-update') return undefined;
+  const { strategy, optimizer, gradient, freeze } = spec;
+  if (strategy.kind !== 'local-update') {
+    const { clipNorm, clipGlobalNorm, clipValue } = gradient;
+    if ([clipNorm, clipGlobalNorm, clipValue, freeze].some((given) => given !== undefined))
+      throw new Error('--specs: clipping and freeze are trained with local-update alone');
+    return undefined;
+  }
   return new LocalUpdates({
     arena,
     layout,
     optimizer,
-    clip: {},
+    clip: gradient,
+    freeze,
     keepsSlots: strategy.innerState === 'keep',
     movingRate: movingRate(spec),
     isExchanged: exchangeOf(spec, layout),

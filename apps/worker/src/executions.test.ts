@@ -119,6 +119,36 @@ test('a seat that is lost when all of its round has come, but is not committed: 
   expect(new Float32Array((slots!.read() as Uint8Array).slice().buffer)[0]).toBe(2);
 });
 
+test('a seat that ends before anything of its round is applied, and what its threads say afterwards', () => {
+  const { store, apply } = shardOf();
+  const first = seatOf(() => store);
+  first.executions.step(0);
+  first.train(0);
+  first.executions.stop();
+  first.slot().fill(NaN);
+  apply(0); // its node was on its way
+  const second = seatOf(() => store);
+  second.executions.step(1);
+  expect(second.slot()[0]).toBe(1);
+  second.executions.stop();
+  second.train(1);
+  expect([second.nodes, first.nodes.length]).toEqual([[], 1]);
+  expect(() => apply(1), 'nobody has ended round 1').toThrow(/round 1 .*not in this process/);
+});
+
+test('the same seat begins a round once more, and a checkpoint has the slots that it had left first', () => {
+  const { store, apply } = shardOf();
+  const { executions, slot, train } = seatOf(() => store);
+  executions.step(0);
+  train(0);
+  apply(0);
+  executions.step(0);
+  expect(slot()[0]).toBe(0);
+  slot().fill(99); // the threads are at work
+  const [, slots] = [...store.takeSnapshot(1, store.initial).tensors()];
+  expect(new Float32Array((slots!.read() as Uint8Array).slice().buffer)[0]).toBe(1);
+});
+
 test('after a round that was left out, whoever has judged it, threads begin with the slots of before', () => {
   const { store, apply } = shardOf();
   const { executions, slot, train } = seatOf(() => store);

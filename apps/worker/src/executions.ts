@@ -108,7 +108,7 @@ export class Executions {
     this.waiting = undefined;
     if (running.isFinite) {
       this.taker = running.shard;
-      running.shard.applied = this.slots;
+      running.shard.end(round, this.slots);
     } else this.shard = undefined;
     options.node(round, { lo: 0, hi: options.replicas, vector: running.out });
     if (waiting !== undefined) this.start(waiting);
@@ -120,12 +120,14 @@ export class Executions {
     this.taker = undefined;
     this.shard = undefined;
     this.waiting = undefined;
+    this.running = undefined; // what threads still say is of no use
   }
 
   private start(round: number): void {
     const { threads, memory, post } = this.options;
-    const hasSlots = this.shard !== undefined && round === this.next && this.shard.takeSlots(round);
-    const shard = hasSlots ? this.shard! : this.begin(round);
+    const shard = this.options.shard();
+    if (!shard) throw new ShardGoneError('the shard of the run is not in this process any more');
+    if (shard !== this.shard || round !== this.next || !shard.takeSlots(round)) this.begin(shard, round);
     this.shard = shard;
     this.next = round + 1;
     const out = memory.alloc();
@@ -134,12 +136,10 @@ export class Executions {
   }
 
   /** The threads get the slots that the round begins with. */
-  private begin(round: number): AppliedRounds {
-    const shard = this.options.shard();
-    if (!shard) throw new ShardGoneError('the shard of the run is not in this process any more');
+  private begin(shard: AppliedRounds, round: number): void {
+    shard.release(this.slots); // they are written to
     const { execution, layout, memory } = this.options;
     const slotOf = (slot: number): Float32Array => memory.onlyArena.f32(execution.slots[slot]!, layout.trainableLength);
     shard.readSlots(round, (slot, from, values) => slotOf(slot).set(values, from));
-    return shard;
   }
 }

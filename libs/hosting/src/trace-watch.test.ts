@@ -7,16 +7,16 @@ const RUN = '0190a000-0000-7000-8000-000000000001';
 const REPORT_CHARACTERS = 1 << 20;
 const SPANS = 6_000;
 
-const recorded = (thread: string): TracedThread => ({
+const recorded = (thread: string, spans = SPANS): TracedThread => ({
   thread,
   tracks: ['main', 'rounds'],
-  spans: Array.from({ length: SPANS }, (_, i): [number, number, number, number, number] => [5, 0, 1_000_000 + i * 100, 4_321, 123_456]),
+  spans: Array.from({ length: spans }, (_, i): [number, number, number, number, number] => [5, 0, 1_000_000 + i * 100, 4_321, 123_456]),
   lost: 3,
   startUs: 1,
   wallStartUs: 2,
 });
 
-test.each([1, 16, 256])('a trace of a worker with %i compute threads fits into a report, with the newest spans of each', async (count) => {
+async function traced(others: readonly TracedThread[]): Promise<TracedProcess> {
   const timers: (() => void)[] = [];
   let now = 0;
   const reports: Report[] = [];
@@ -36,7 +36,7 @@ test.each([1, 16, 256])('a trace of a worker with %i compute threads fits into a
     runs: () => [{ runId: RUN, attempt: 1 }],
     owner: () => undefined,
     failed: (error) => expect.unreachable(error.message),
-    others: { start: () => undefined, stop: () => Promise.resolve(Array.from({ length: count }, (_, i) => recorded(`compute ${i}`))) },
+    others: { start: () => undefined, stop: () => Promise.resolve(others) },
   });
   timers[0]!();
   await expect.poll(() => timers.length).toBe(2);
@@ -44,11 +44,20 @@ test.each([1, 16, 256])('a trace of a worker with %i compute threads fits into a
   timers[1]!();
   await expect.poll(() => reports.length).toBe(1);
   watch.stop();
-  const report = reportSchema.parse(reports[0]) as TracedProcess;
+  return reportSchema.parse(reports[0]) as TracedProcess;
+}
+
+test.each([1, 16, 256])('a trace of a worker with %i compute threads fits into a report, with the newest spans of each', async (count) => {
+  const report = await traced(Array.from({ length: count }, (_, i) => recorded(`compute ${i}`)));
   expect(report.threads).toHaveLength(count + 1);
   expect(JSON.stringify(report).length).toBeLessThan(REPORT_CHARACTERS);
   const [, thread] = report.threads;
   expect(thread!.spans.length).toBeGreaterThan(80);
   expect(thread!.spans.at(-1)).toEqual(recorded('').spans.at(-1));
   expect(thread!.lost).toBe(3 + SPANS - thread!.spans.length);
+});
+
+test('what one thread does not need of its share others have', async () => {
+  const { threads } = await traced([recorded('compute 0'), ...Array.from({ length: 16 }, (_, i) => recorded(`compute ${i + 1}`, 200))]);
+  expect(threads.slice(1).map(({ spans }) => spans.length)).toEqual([SPANS, ...Array.from({ length: 16 }, () => 200)]);
 });

@@ -43,9 +43,16 @@ export const threadOf = (thread: string, { tracks, spans: all, ...rest }: Record
   spans: all.map((span): [...typeof span] => [...span]),
 });
 
-/** The newest spans of each, so that all of them fit into a report: threads have equal shares. */
+/** The newest spans of each, so that all of them fit into a report: what one thread does not need of its equal share, the others have. */
 function bounded(threads: readonly TracedThread[]): TracedThread[] {
-  const most = Math.floor(MAX_TRACED_SPANS / threads.length);
+  let [left, most] = [MAX_TRACED_SPANS, 0];
+  const counts = threads.map(({ spans: { length } }) => length).sort((a, b) => a - b);
+  for (const [i, count] of counts.entries()) {
+    most = Math.floor(left / (counts.length - i));
+    if (count > most) break;
+    left -= count;
+    most = count;
+  }
   return threads.map((thread) => {
     const over = thread.spans.length - most;
     return over > 0 ? Object.assign({}, thread, { spans: thread.spans.slice(over), lost: thread.lost + over }) : thread;

@@ -120,6 +120,10 @@ test('local steps need the weights of a replica and the slots of its optimizer, 
   expect(localModelIssue(spec('keep'), 5e7)).toBeUndefined();
   expect(localModelIssue(spec('keep'), 1e8)).toContain('fewer replicas, innerState reset');
   expect(localModelIssue({ ...spec('keep'), strategy: { mode: 'sync' } }, 1e9)).toBeUndefined();
+  for (const elements of [1e8, 3e8])
+    expect(localModelIssue(threaded('reset'), elements) === undefined, 'a thread has an arena of its own').toBe(
+      localModelIssue(spec('reset'), elements) === undefined,
+    );
 });
 
 test('with tpu a worker has the weights, the slots and what a round has come to, beside the gradients of its threads', () => {

@@ -170,7 +170,10 @@ function waitingGradientBytes({ replicas, strategy }: Served, vector: number): n
 export function localModelIssue(spec: Distribution, elements: number): string | undefined {
   const { kind } = spec.strategy;
   if (kind !== 'local-update' && kind !== 'tpu') return undefined;
-  const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
+  // With local updates each of several threads has an arena of its own, for its vectors.
+  const { strategy } = spec;
+  const ofOne = kind === 'local-update' ? Object.assign({}, spec, { strategy: Object.assign({}, strategy, { threads: 1 }) }) : spec;
+  const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(ofOne));
   const most = Math.floor(((ONE_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / vectors - ALIGNMENT_BYTES) / FLOAT_BYTES);
   if (elements <= most) return undefined;
   const fewer = spec.replicas > 1 ? ', fewer replicas' : '';

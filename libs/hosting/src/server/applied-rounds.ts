@@ -1,7 +1,7 @@
 /**
  * Rounds in which the worker applies the optimizer (strategy tpu): the shard takes the parameters that come as they are, and the slots from the worker, which is in the same process.
  *
- *     every chunk of round k has come ──> round k+1 begins, or its checkpoint is taken ──> the slots are copied
+ *     a worker has ended round k ──> every chunk of it has come ──> round k+1 begins, or its checkpoint is taken ──> the slots are copied
  *         └── the seat is lost before round k is committed ──> another one begins round k, with the slots of before
  */
 import type { OwnedChunk, Region } from '@paceline/exchange';
@@ -32,8 +32,8 @@ export interface AppliedShard {
 export const isLeftOut = ({ floats }: Region): boolean => Number.isNaN(floats[0]) && floats.every(Number.isNaN);
 
 export class AppliedRounds {
-  /** Of the worker whose parameters have come last. */
-  applied: AppliedSlots | undefined;
+  /** The last round that a worker has ended, and where its slots are. */
+  private ended: { readonly round: number; readonly slots: AppliedSlots; readonly isCopy: boolean } | undefined;
   /** Chunks that have come of the round whose slots were not taken yet. */
   private come: { readonly round: number; chunks: number } | undefined;
   /** The last round whose slots were taken. */
@@ -41,9 +41,20 @@ export class AppliedRounds {
 
   constructor(private readonly shard: AppliedShard) {}
 
-  /** The parameters of a chunk. @param values as they came; they may be `paramOut` @throws Error where its slots are not in this process */
+  /** A worker has ended a round, whose parameters come next. */
+  end(round: number, slots: AppliedSlots): void {
+    this.ended = { round, slots, isCopy: false };
+  }
+
+  /** Whether slots that are not here yet are those of a worker. */
+  hasSlotsOf(slots: AppliedSlots): boolean {
+    return this.ended?.slots === slots;
+  }
+
+  /** The parameters of a chunk. @param values as they came; they may be `paramOut` @throws Error where the slots of the round are not in this process */
   take(chunk: OwnedChunk, round: number, paramOut: Region, values: Region): void {
-    if (!this.applied) throw new Error('parameters have come from a worker whose slots are not in this process');
+    if (this.ended?.round !== round)
+      throw new Error(`parameters of round ${round} have come from a worker whose slots are not in this process`);
     if (paramOut.pointer !== values.pointer) chunk.arena.kernels.copy(paramOut.pointer, values.pointer, chunk.length);
     if (this.come?.round !== round) this.come = { round, chunks: 0 };
     this.come.chunks++;
@@ -55,16 +66,17 @@ export class AppliedRounds {
    * @returns whether the slots here are those that the round before has left, so that the worker has them too
    */
   takeSlots(round: number): boolean {
-    const { come, shard } = this;
+    const { come, shard, ended } = this;
     const chunks = shard.chunks();
-    if (come?.chunks === chunks.length && come.round < round) {
+    if (ended && come?.chunks === chunks.length && come.round < round) {
       for (const chunk of chunks) {
         const { from, slots } = shard.slotsOf(chunk);
         if (slots.length > 0) shard.preserve(chunk);
-        for (const [slot, floats] of slots.entries()) this.applied!.copySlot(slot, from, floats);
+        for (const [slot, floats] of slots.entries()) ended.slots.copySlot(slot, from, floats);
       }
       this.slotsRound = come.round;
       this.come = undefined;
+      if (ended.isCopy) this.ended = undefined;
     }
     return this.slotsRound === round - 1;
   }
@@ -78,8 +90,10 @@ export class AppliedRounds {
     }
   }
 
-  /** A worker has ended: its slots are kept as long as they may still be taken. */
+  /** A worker does not leave its slots as they are any longer: they are kept where they may still be taken. */
   release(slots: AppliedSlots): void {
-    if (this.applied === slots) this.applied = this.come && slots.copied();
+    if (!this.ended || !this.hasSlotsOf(slots)) return;
+    const { round } = this.ended;
+    this.ended = round === this.slotsRound ? undefined : { round, slots: slots.copied(), isCopy: true };
   }
 }

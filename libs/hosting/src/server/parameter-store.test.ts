@@ -241,7 +241,7 @@ test('where the worker applies the optimizer the shard takes its parameters, and
     copied: () => slotsOf(by),
   });
   const own = slotsOf(1000);
-  store.byWorker.applied = own;
+  store.byWorker.end(9, own);
   const snapshot = store.takeSnapshot(9, store.initial);
   // Neither the number of the round nor its examples play a part.
   const decision = { skip: false, examples: 5, scale: 0.5, variables: [] };
@@ -251,12 +251,13 @@ test('where the worker applies the optimizer the shard takes its parameters, and
   expect([...new Set(places.flatMap(({ out }) => [...out.floats]))]).toEqual([7]);
   expect([seen(9), store.byWorker.takeSlots(9)], 'it begins with the round, of which all has come').toEqual([new Set([0]), false]);
   store.byWorker.release(own);
-  expect(store.byWorker.applied, 'the worker has ended').not.toBe(own);
+  expect(store.byWorker.hasSlotsOf(own), 'the worker has ended').toBe(false);
   const offsets = places.map((_, i) => places.slice(0, i).reduce((sum, { chunk }) => sum + chunk.length, 0));
   expect(seen(10)).toEqual(new Set([1000, 2000].flatMap((of) => offsets.map((offset) => of + offset))));
   expect([store.byWorker.takeSlots(10), store.byWorker.takeSlots(11)], 'round 10 was left out').toEqual([true, false]);
-  store.byWorker.release(store.byWorker.applied!);
-  expect(store.byWorker.applied, 'nothing is to be taken any more').toBeUndefined();
+  expect(() => store.update(first!.chunk, 9, first!.before, first!.out, first!.sent), 'the copy was taken, and is gone').toThrow(
+    /round 9 .*not in this/,
+  );
   const kept = [...snapshot.tensors()].filter(({ name }) => name.startsWith('slots/'));
   for (const { read } of kept) expect(Buffer.from(await read()).every((byte) => byte === 0)).toBe(true);
   expect(kept).toHaveLength(2 * places.length);
