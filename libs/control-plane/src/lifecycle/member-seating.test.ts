@@ -5,6 +5,7 @@ import { PLACED_WITHIN_MS } from './placing.js';
 import { jobsInQuestion } from './reconcile.js';
 import { address, beforeStart, decide, fleet, lostEnd, NOW, run, server, task } from './reconcile.fixture.js';
 import { MAX_SEAT_FAILURES, SEATED_WITHIN_MS } from './seats.js';
+import { waitsForServers } from './waiting-reason.js';
 
 const shard = (index: number, serverId: string) => {
   const own = { ...address, index, serverId };
@@ -88,6 +89,15 @@ it('waits for workers, never for servers, and asks for no standby by a job', () 
   expect(reason(0)).toContain('waits for 2 workers that hold the parameters: none is connected; start one with `paceline up`');
   expect(reason(1)).toContain('only one is connected; start more, or go on with fewer (paceline scale)');
   expect(kinds(decide(queued, well))).not.toContain('make-placement-again');
+});
+
+it.each([
+  [1, 'the only one that is connected has no folder for checkpoints; give it one (PACELINE_DATA_DIR)'],
+  [3, '3 are connected, and none has a folder for checkpoints; give one of them one (PACELINE_DATA_DIR)'],
+])('a run on one worker says what %i without a folder need, and nothing of fewer workers', (liveWorkers, why) => {
+  const counts = { liveServers: 0, liveWorkers, shardWorkers: 0 };
+  const asked = { serversNeeded: 1, standby: 0, shardHosts: 'workers' } as const;
+  expect(waitsForServers(counts, asked, 0)).toBe(`waits for 1 worker that holds the parameters: ${why}`);
 });
 
 it('ends the attempt when a seat was offered three times in vain and nobody sits', () => {

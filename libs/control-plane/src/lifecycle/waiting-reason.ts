@@ -40,6 +40,10 @@ function waitsForMembers(
   if (liveWorkers === 0) return `${what}: ${otherVersion(incompatible, 'worker') ?? `none is connected; ${START}`}`;
   if (liveWorkers < needed)
     return `${what}: ${liveWorkers === 1 ? 'only one is' : `only ${liveWorkers} are`} connected; start more, or go on with fewer (paceline scale)`;
+  if (shardWorkers < needed && needed === 1) {
+    const why = liveWorkers === 1 ? 'the only one that is connected has no folder' : `${liveWorkers} are connected, and none has a folder`;
+    return `${what}: ${why} for checkpoints; give ${liveWorkers === 1 ? 'it' : 'one of them'} one (PACELINE_DATA_DIR)`;
+  }
   if (shardWorkers < needed)
     return `${what}: ${liveWorkers} are connected, ${shardWorkers} of them with a folder for checkpoints; give the others one (PACELINE_DATA_DIR), or go on with fewer (paceline scale)`;
   if (claimed === 0) return `${what}: those that are connected finish other work`;
