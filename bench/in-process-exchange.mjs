@@ -77,7 +77,7 @@ class WayThere {
     this.gradient = gradient;
     this.seed = spec.seed;
     this.chunks = chunksOf(layout);
-    /** Of a gradient that is sent whole and as it is. */
+    /** The bytes of a gradient that is sent whole and as it is. */
     this.denseBytes = 4 * layout.totalLength + HEADER_BYTES * this.chunks.length;
     this.codec = codecOf(spec.codec, layout);
     this.encoder =

@@ -62,7 +62,7 @@ const FEWEST_ROUNDS = 2;
 const steps = WARM_UP_STEPS + Number(flags.rounds);
 const stepsPerExecution = Number(flags['steps-per-execution']);
 const DEADLINE_MS = 300_000;
-/** Of the training split. */
+/** Examples of the training split. */
 const MNIST_EXAMPLES = 60_000;
 /** /proc counts processor time in hundredths of a second. */
 const TICK_MS = 10;

@@ -18,7 +18,7 @@ import {
   type ToCompute,
 } from './compute-protocol.js';
 import { executionMemory, Executions, type OwnShard } from './executions.js';
-import { GradientMemory, GradientReader, type PlacedNode, type Vector, gradientVectorsOf } from './gradient-memory.js';
+import { GradientMemory, GradientReader, gradientVectorsOf, type PlacedNode, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 import { boundaryBytes, flowMemory } from './stage-flow.js';
 import { StageNodes } from './stage-nodes.js';

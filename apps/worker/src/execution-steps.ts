@@ -22,7 +22,7 @@ const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
 
 export interface ExecutionStepsOptions {
   readonly spec: RunSpec;
-  /** Of the training split. */
+  /** Examples of the training split. */
   readonly examples: number;
   readonly engine: Pick<Engine, 'step' | 'metricNames'>;
   /** Gives the engine the weights of a step. */
@@ -37,7 +37,7 @@ export interface ExecutionStepsOptions {
   /** Whether norms are cut: all threads measure before any updates. */
   readonly isMeasured: boolean;
   readonly rateFactor: RateFactor;
-  /** Of this thread. */
+  /** Replicas and chunks of this thread. */
   readonly replicas: readonly number[];
   readonly chunks: readonly number[];
   readonly isFirst: boolean;
@@ -53,10 +53,10 @@ interface Total {
 export class ExecutionSteps implements ReplicaRounds {
   private readonly steps: ReplicaSteps;
   private readonly weights: Float32Array;
-  /** Of each own replica in this round. */
+  /** What each own replica has come to in this round. */
   private totals = new Map<number, Total>();
   private nodes: PlacedNode[] = [];
-  /** In the round, and in the run. */
+  /** The present step: its place in the round, and its number in the run. */
   private place = { step: 0, number: 0 };
 
   constructor(private readonly options: ExecutionStepsOptions) {
@@ -66,7 +66,7 @@ export class ExecutionSteps implements ReplicaRounds {
       contribution: (_round: number, replica: number, examples: number, sums: readonly number[]) => this.count(replica, examples, sums),
       node: (_round: number, lo: number, hi: number, vector: Vector) => void this.nodes.push({ lo, hi, vector }),
       progress,
-      isObsolete: () => false, // threads leave out the same, or nothing: a round is ended that was begun
+      isObsolete: () => false, // a round that was begun is ended: if each thread looked for itself, one could leave out what others wait for
     };
     this.steps = new ReplicaSteps(engine, loader, gradients, spec.replicas, () => false, outputs, this);
   }

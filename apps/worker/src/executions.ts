@@ -74,7 +74,7 @@ class SlotVectors implements AppliedSlots {
 
 export class Executions {
   private readonly slots: SlotVectors;
-  /** Whose slots the threads have, once they have ended the round before `next`. */
+  /** The shard whose slots the threads have, once they have ended the round before `next`. */
   private shard: AppliedRounds | undefined;
   private next = -1;
   /** The shard that takes the slots of these threads. */

@@ -95,7 +95,7 @@ export class ShardHost {
     return this.runs(0).at(-1)?.job;
   }
 
-  /** Of an attempt whose shard this worker has: where the worker applies the optimizer. */
+  /** The part of a shard that this worker has, of an attempt, in which the worker applies the optimizer. */
   shardOf({ runId, attempt }: Pick<PlacementJob, 'runId' | 'attempt'>): AppliedRounds | undefined {
     return this.runs(0).find(({ job }) => job.runId === runId && job.attempt === attempt)?.store.byWorker;
   }

@@ -9,7 +9,7 @@ import { uuid } from './queues.js';
 export const MAX_TRACED_ROUNDS = 50;
 /** The main thread and the compute threads. */
 const MAX_THREADS = 1 + LIMITS.threads;
-/** Of all threads of a process: a report with them is no longer than the api takes. */
+/** The most spans of all threads of a process: a report with them is no longer than the api takes. */
 export const MAX_TRACED_SPANS = 24_000;
 const text = z.string().min(1).max(100);
 const whole = z.int().min(0);
