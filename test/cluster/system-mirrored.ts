@@ -67,7 +67,7 @@ export const mirrored = (given: () => Stack): void => {
       }
     });
 
-    test('one worker holds the parameters from a checkpoint on, where two did', async () => {
+    test.runIf(IS_SOAK)('one worker holds the parameters from a checkpoint on, where two did', async () => {
       await stack.haveWorkers(2);
       const { id } = await stack.client.createRun(byWorkers());
       await untilRound(stack, id, 2, 60_000, 2);
