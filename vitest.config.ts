@@ -33,18 +33,11 @@ const ALONE = [
   'libs/collectives/src/socket-transport.test.ts',
 ];
 
-/** From the sources: the `paceline-source` export condition of our packages points at src/. */
-const FROM_SOURCES = ['paceline-source', 'node', 'development|production'];
-/** tools/test.mjs sets PACELINE_BUILT, as it has built before: then a test loads the sources of its own library, and all others from `dist`. */
-const CONDITIONS = process.env['PACELINE_BUILT'] === '1' ? FROM_SOURCES.slice(1) : FROM_SOURCES;
-const resolving = (conditions: string[]) => ({ resolve: { conditions }, ssr: { resolve: { conditions } } });
-/** The engine registers its layers and kernels with tf.js, and its tests load it through other libraries too: there must be one copy of it. */
-const ONE_COPY = resolving(FROM_SOURCES);
-
+/** Unit tests run from the sources: the `paceline-source` export condition of our packages points at src/. */
 export default defineConfig({
-  ...resolving(CONDITIONS),
+  resolve: { conditions: ['paceline-source', 'node', 'development|production'] },
+  ssr: { resolve: { conditions: ['paceline-source', 'node', 'development|production'] } },
   test: {
-    server: { deps: { external: [/\/libs\/[\w-]+\/dist\//] } },
     testTimeout: 240_000,
     hookTimeout: 240_000,
     // It says that something hangs, not that it is slow.
@@ -73,7 +66,6 @@ export default defineConfig({
       },
       {
         extends: true,
-        ...ONE_COPY,
         test: {
           name: 'engines',
           include: ENGINES,
@@ -83,7 +75,7 @@ export default defineConfig({
         },
       },
       { extends: true, test: { name: 'strategies', include: STRATEGIES, isolate: false, restoreMocks: true } },
-      { extends: true, ...ONE_COPY, test: { name: 'alone', include: ALONE } },
+      { extends: true, test: { name: 'alone', include: ALONE } },
       // A thread has one engine at a time; processes, environment variables and folders are those of a process.
       {
         extends: true,

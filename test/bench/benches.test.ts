@@ -159,6 +159,13 @@ const BENCHES: Readonly<
       figures: ['ownMs', 'extraMs', 'extraOfRunsMs', 'trainingMs', 'extraOfOwn', 'barMs'],
     },
   ],
+  tracing: [
+    {
+      flags: '--model mlp --workers 1 --batch 4 --rounds 5 --warm-up 10 --repetitions 1'.split(' '),
+      rows: [{ model: 'mlp', workers: 1, batchPerWorker: 4, rounds: 5, repetitions: 1 }],
+      figures: ['tracedMs', 'untracedMs', 'ratio', 'lowest', 'highest'],
+    },
+  ],
   engines: [
     {
       flags: ['--only', 'mlp', '--steps', '1', '--repetitions', '1'],
