@@ -6,6 +6,7 @@ import { registerDilated } from './convolution/dilated.js';
 import { registerGlobalPooling } from './pooling/global-pooling.js';
 import { registerGenericRnn } from './recurrent/generic-rnn.js';
 import { registerKerasOnly } from './keras-only.js';
+import { registerMasking } from './masking.js';
 import { registerPreprocessing } from './preprocessing/preprocessing.js';
 import { registerRectifiers } from './activations/rectifiers.js';
 import { registerResetAfter } from './recurrent/reset-after.js';
@@ -23,6 +24,7 @@ export function registerLayers(): void {
   registerResetAfter();
   registerGenericRnn();
   registerGlobalPooling();
+  registerMasking();
   registerPreprocessing();
   registerKerasOnly();
   registerConv3dTransposeGradient();
