@@ -67,6 +67,29 @@ export const mirrored = (given: () => Stack): void => {
       }
     });
 
+    test.runIf(IS_SOAK)(
+      'with maxWorkers a run that trains takes the worker that nobody needs, by itself',
+      { timeout: 300_000 },
+      async () => {
+        await stack.haveWorkers(2);
+        const strategy = { kind: 'multi-worker-mirrored', workers: 1, minWorkers: 1, maxWorkers: 2 } as const;
+        const { id } = await stack.client.createRun({ ...ofRounds(1_000_000), strategy });
+        await untilRound(stack, id, 20, 60_000, 1);
+        await stack.until('an attempt with two workers', 150_000, async () => {
+          const { attempt, spec, progress } = await runOf(stack, id);
+          return (attempt === 2 && progress.workers === 2) || { attempt, spec, workers: progress.workers };
+        });
+        const events = await eventsOf(stack, id);
+        expect(events.filter(({ type }) => type === 'scale.wanted').map(({ message }) => message)).toEqual([
+          '2 workers instead of 1: 1 more is free for it (maxWorkers 2)',
+        ]);
+        expect(events.find(({ type }) => type === 'run.paused')?.data).toMatchObject({ redone: 0 });
+        expect((await runOf(stack, id)).spec).toMatchObject({ strategy: { workers: 2, minWorkers: 1, maxWorkers: 2 } });
+        await stack.client.cancelRun(id);
+        await stack.until('the end', 30_000, async () => (await runOf(stack, id)).status === 'CANCELLED');
+      },
+    );
+
     test.runIf(IS_SOAK)('one worker holds the parameters from a checkpoint on, where two did', async () => {
       await stack.haveWorkers(2);
       const { id } = await stack.client.createRun(byWorkers());

@@ -42,7 +42,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'multi-worker-mirrored':
       return [
         ...shardedConflicts(strategy, spec),
-        ...fewestWorkersConflicts(strategy),
+        ...ownWorkersConflicts(strategy, spec.replicas),
         ...((strategy.threads ?? 1) > 1 ? threadConflicts(strategy, spec) : []),
       ];
     case 'auto':
@@ -58,7 +58,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'model-parallel':
       return [
         ...shardedConflicts(strategy, spec),
-        ...fewestWorkersConflicts(strategy),
+        ...ownWorkersConflicts(strategy, spec.replicas),
         ...stageConflicts(strategy),
         ...threadConflicts(strategy, spec),
       ];
@@ -87,13 +87,23 @@ function shardedConflicts(
   return conflicts;
 }
 
-/** The fewest workers that a run goes on with by itself. */
-function fewestWorkersConflicts({
-  workers,
-  minWorkers,
-  standby,
-}: Pick<z.output<typeof multiWorkerMirroredSchema>, 'workers' | 'minWorkers' | 'standby'>): Conflict[] {
+/** The fewest and the most workers that a run goes on with by itself. */
+function ownWorkersConflicts(
+  {
+    workers,
+    minWorkers,
+    maxWorkers,
+    standby,
+  }: Pick<z.output<typeof multiWorkerMirroredSchema>, 'workers' | 'minWorkers' | 'maxWorkers' | 'standby'>,
+  replicas: number,
+): Conflict[] {
   const conflicts: Conflict[] = [];
+  if (maxWorkers !== undefined && maxWorkers < workers)
+    conflicts.push(['strategy.maxWorkers', `must not be below workers (${workers}), with which the run begins`]);
+  if (maxWorkers !== undefined && maxWorkers > replicas)
+    conflicts.push(['strategy.maxWorkers', `must not exceed replicas (${replicas}): each worker has one at least`]);
+  if (maxWorkers !== undefined && minWorkers === undefined)
+    conflicts.push(['strategy.maxWorkers', 'needs minWorkers: a run that has taken more workers goes on with fewer when they leave']);
   if (minWorkers !== undefined && minWorkers > workers)
     conflicts.push(['strategy.minWorkers', `must not exceed workers (${workers}), with which the run begins`]);
   if (minWorkers === 1 && standby > 0)

@@ -363,7 +363,7 @@ test.each([
   expect(shardHostsIn(spec)).toBe(holders);
 });
 
-test('the fewest workers of a run are not more than it begins with, and two with a standby', () => {
+test('the fewest workers of a run are not more than it begins with, and two with a standby; the most are not fewer, nor more than replicas', () => {
   const issues = (strategy: object): string[] => {
     const parsed = parseRunSpec({ replicas: 4, globalBatch: 64, strategy: { kind: 'multi-worker-mirrored', workers: 3, ...strategy } });
     return parsed.ok ? [] : parsed.issues.map(({ path, message }) => `${path}: ${message}`);
@@ -372,4 +372,12 @@ test('the fewest workers of a run are not more than it begins with, and two with
   expect(issues({ minWorkers: 4 })).toEqual([expect.stringMatching(/^strategy\.minWorkers: must not exceed workers \(3\)/)]);
   expect(issues({ minWorkers: 1, standby: 1 })).toEqual([expect.stringMatching(/^strategy\.minWorkers: must be 2 at least/)]);
   expect(parseRunSpec({ strategy: { kind: 'local-update', workers: 2, minWorkers: 1 } }).ok).toBe(false);
+  for (const maxWorkers of [3, 4]) expect(issues({ minWorkers: 1, maxWorkers })).toEqual([]);
+  expect(issues({ minWorkers: 1, maxWorkers: 2 })).toEqual([
+    expect.stringMatching(/^strategy\.maxWorkers: must not be below workers \(3\)/),
+  ]);
+  expect(issues({ minWorkers: 1, maxWorkers: 5 })).toEqual([
+    expect.stringMatching(/^strategy\.maxWorkers: must not exceed replicas \(4\)/),
+  ]);
+  expect(issues({ maxWorkers: 4 })).toEqual([expect.stringMatching(/^strategy\.maxWorkers: needs minWorkers/)]);
 });

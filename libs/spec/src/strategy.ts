@@ -71,6 +71,15 @@ const minWorkers = z
   )
   .optional();
 
+const maxWorkers = z
+  .int()
+  .min(1)
+  .max(LIMITS.servers)
+  .describe(
+    'With multi-worker-mirrored and model-parallel: once an attempt has trained for a minute, the run takes workers by itself that have had no work for 15 s, until it has this many; from `workers` to `replicas`, and with `minWorkers`. Left out: `scaleRun` alone gives it more.',
+  )
+  .optional();
+
 const threads = z
   .int()
   .min(1)
@@ -116,6 +125,7 @@ export const multiWorkerMirroredSchema = z.strictObject({
   mode: z.literal('sync').default('sync'),
   workers: workers.default(2),
   minWorkers,
+  maxWorkers,
   threads,
   accumulate,
   standby,
@@ -226,6 +236,7 @@ export const modelParallelSchema = z.strictObject({
   mode: z.literal('sync').default('sync'),
   workers: workers.default(1),
   minWorkers,
+  maxWorkers,
   stages: z
     .int()
     .min(FEWEST_STAGES)

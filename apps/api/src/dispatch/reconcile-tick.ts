@@ -14,6 +14,7 @@ import {
   type SeatFailure,
   type ServerHealth,
   shardWorkersFor,
+  spareWorkersFor,
 } from '@paceline/control-plane';
 import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
@@ -64,6 +65,7 @@ export class ReconcileTick {
         return {
           ...fleet,
           shardWorkersFor: shardWorkersFor(runs, fleet.counts.shardWorkers ?? fleet.counts.liveWorkers),
+          spareWorkersFor: spareWorkersFor(runs, fleet.counts.shardWorkersIdle ?? 0),
           ...(waiting ? { waiting } : {}),
           ...(seatRoom ? { seatRoom } : {}),
           ...(memory ? { memory } : {}),

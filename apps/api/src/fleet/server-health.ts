@@ -26,7 +26,7 @@ export class ServerHealthReader {
   /** Servers that a worker could not reach, and when it said so. */
   private readonly suspected = new Map<string, number>();
   /** What was seen within the last `FEWER_AFTER_MS`. */
-  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
+  private lately: readonly { readonly atMs: number; readonly shardWorkers: number; readonly idle: number }[] = [];
 
   constructor(private readonly fleet: Fleet) {}
 
@@ -67,12 +67,14 @@ export class ServerHealthReader {
     const alive = { worker: workers.filter((row) => this.fleet.isAlive(row)), server: servers.filter((row) => this.fleet.isAlive(row)) };
     const right = alive.worker.filter((row) => this.fleet.isCompatible(row));
     const now = Date.now();
-    const shardWorkers = right.filter((row) => this.fleet.holdsShards(row)).length;
-    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers }];
+    const hosts = right.filter((row) => this.fleet.holdsShards(row));
+    const seen = { atMs: now, shardWorkers: hosts.length, idle: hosts.filter(({ runId }) => runId === null).length };
+    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), seen];
     return {
       liveWorkers: right.length,
-      shardWorkers,
-      shardWorkersLately: Math.max(...this.lately.map((seen) => seen.shardWorkers)),
+      shardWorkers: hosts.length,
+      shardWorkersLately: Math.max(...this.lately.map(({ shardWorkers }) => shardWorkers)),
+      shardWorkersIdle: Math.min(...this.lately.map(({ idle }) => idle)),
       idleWorkers: right.filter(({ runId }) => runId === null).length,
       liveServers: alive.server.filter((row) => this.fleet.isCompatible(row)).length,
       incompatible: (['worker', 'server'] as const).flatMap((role) =>

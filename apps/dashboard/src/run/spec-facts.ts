@@ -54,6 +54,7 @@ const LABELS: Readonly<Record<string, string>> = {
   servers: 'Parameter servers',
   workers: 'Workers with a shard each',
   minWorkers: 'Fewest workers',
+  maxWorkers: 'Most workers',
   threads: 'Compute threads of a worker',
   stages: 'Stages of the model',
   cutAfter: 'Stages end after',

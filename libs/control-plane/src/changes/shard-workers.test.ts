@@ -78,14 +78,17 @@ it('what a run does by itself gives way to what a person has asked for, and the 
 });
 
 it('any number after any other is a spec', () => {
-  for (const minWorkers of [undefined, 1, 2, 3])
+  for (const { minWorkers, maxWorkers } of [
+    ...[undefined, 1, 2, 3].map((fewest) => ({ minWorkers: fewest, maxWorkers: undefined })),
+    ...[3, 4].map((most) => ({ minWorkers: 2, maxWorkers: most })),
+  ])
     for (const [a, b] of [1, 2, 3, 4].flatMap((a) => [1, 2, 3, 4].map((b) => [a, b] as const))) {
       const first = begunAttempt(
-        { id: 'r', attempt: 1, spec: specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers }, 4), workersWanted: a },
+        { id: 'r', attempt: 1, spec: specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers, maxWorkers }, 4), workersWanted: a },
         { kind: 'beginning' },
         'goes on',
       );
-      const spec = first.run.spec ?? specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers }, 4);
+      const spec = first.run.spec ?? specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers, maxWorkers }, 4);
       expect(parseRunSpec(spec).ok).toBe(true);
       expect(scaled({ spec }, b).does).toBe(a === b ? 'nothing' : 'set');
     }

@@ -1,6 +1,6 @@
 /**
- * How many workers hold the shards of a run, and how their number changes: a person asks (`scaleRun`), or the run goes on with fewer by itself, where its
- * spec has `minWorkers` (lifecycle/worker-numbers.ts says when). The parameters are cut into as many shards as there are workers. So another number needs a
+ * How many workers hold the shards of a run, and how their number changes: a person asks (`scaleRun`), or the run goes on with fewer or more by itself,
+ * where its spec has `minWorkers` or `maxWorkers` (lifecycle/worker-numbers.ts says when). The parameters are cut into as many shards as there are workers. So another number needs a
  * checkpoint and another attempt:
  *
  * | the run | what follows |
@@ -33,7 +33,9 @@ export function withOtherWorkers({ spec, workersWanted }: AskedRow): RunSpec | u
   const { startWorkers: _, ...strategy } = present as typeof present & { readonly startWorkers?: unknown };
   const fewest =
     'minWorkers' in present && present.minWorkers !== undefined ? { minWorkers: Math.min(present.minWorkers, workersWanted) } : {};
-  return { ...(spec as RunSpec), strategy: { ...strategy, ...fewest, workers: workersWanted } as typeof present };
+  const most =
+    'maxWorkers' in present && present.maxWorkers !== undefined ? { maxWorkers: Math.max(present.maxWorkers, workersWanted) } : {};
+  return { ...(spec as RunSpec), strategy: { ...strategy, ...fewest, ...most, workers: workersWanted } as typeof present };
 }
 
 /** What is stored where another number is asked for. @param why where the run does it by itself */

@@ -122,6 +122,7 @@ export function observedRunOf(row: StoredRunRows, control: ControlFields, lastSe
     nextAttemptAtMs: msOf(row.nextAttemptAt),
     ...neededOf(spec),
     minWorkers: 'minWorkers' in spec.strategy ? spec.strategy.minWorkers : undefined,
+    maxWorkers: 'maxWorkers' in spec.strategy ? spec.strategy.maxWorkers : undefined,
     replicas: spec.replicas,
     workersWanted: row.workersWanted,
     fromRound: Number(attempt.parentRound ?? 0),

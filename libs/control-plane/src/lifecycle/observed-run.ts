@@ -61,6 +61,8 @@ export interface ObservedRun {
   readonly shardHosts?: 'servers' | 'workers';
   /** Where workers hold the shards: the fewest that it goes on with by itself. */
   readonly minWorkers?: number | undefined;
+  /** Where workers hold the shards: the most that it takes by itself. */
+  readonly maxWorkers?: number | undefined;
   /** Standbys of a shard, 0 or 1. */
   readonly standby: number;
   readonly replicas: number;
@@ -108,6 +110,8 @@ export interface ObservedFleet {
   readonly runsOn?: ReadonlyMap<string, number>;
   /** Workers that may hold a shard of a run: connected, and not held by another; where nothing is said, all that are connected. */
   readonly shardWorkersFor?: ReadonlyMap<string, number>;
+  /** Those that a run has, and those that have had no work for `FEWER_AFTER_MS` and that no other waits for; where nothing is said, a run takes no more by itself. */
+  readonly spareWorkersFor?: ReadonlyMap<string, number>;
   /** Runs that have no place on the servers yet, and why. */
   readonly waiting?: ReadonlyMap<string, PlaceWait>;
   /** Runs with a part for which no server has the memory beside what it holds. */

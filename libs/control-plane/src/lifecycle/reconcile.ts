@@ -13,7 +13,7 @@ import { place, placementsInQuestion } from './placing.js';
 import { hasLiveAttempt, isOver } from './run-status.js';
 import { seat, seatLimit, seatsInQuestion } from './seating.js';
 import { queuedReason, waitsForWorker } from './waiting-reason.js';
-import { fewerByItself, keepsWorkers, towardsOtherWorkers } from './worker-numbers.js';
+import { fewerByItself, keepsWorkers, moreByItself, towardsOtherWorkers } from './worker-numbers.js';
 
 /** A coordinator that does not answer to a cancel for this long is not waited for: the run is over within 10 s. */
 export const CANCEL_DEADLINE_MS = 9_000;
@@ -49,7 +49,12 @@ export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: Readonly
     actions.push({ kind: 'write-control', fields: { workers } });
   if (hasStarted) actions.push(...(isHosting ? seatMembers(run, now) : seat(run, jobs, now, fleet.seatRoom?.get(run.runId))));
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
-  return [...actions, ...fewerByItself(run, fleet, now), ...status(run, fleet, hasStarted, now, other.reason)];
+  return [
+    ...actions,
+    ...fewerByItself(run, fleet, now),
+    ...moreByItself(run, fleet, now),
+    ...status(run, fleet, hasStarted, now, other.reason),
+  ];
 }
 
 /** The attempt is over here; whoever still holds a part of it is told so. */

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { ObservedFleet, ObservedRun } from './observed-run.js';
 import { beforeStart, decide, fleet, NOW, run, RUN_ID, server } from './reconcile.fixture.js';
 import { FEWER_AFTER_MS } from './waiting-reason.js';
-import { shardWorkersFor } from './worker-numbers.js';
+import { MORE_AFTER_MS, shardWorkersFor, spareWorkersFor } from './worker-numbers.js';
 
 const held = { shardHosts: 'workers', serversNeeded: 3, replicas: 4 } as const;
 const asked = { ...held, workersWanted: 2 } as const;
@@ -120,5 +120,61 @@ describe('a run with minWorkers', () => {
       expect(kinds(observed, seen)).not.toContain('change-workers');
     // A person has asked for another number meanwhile.
     expect(kinds(waits(FEWER_AFTER_MS, { workersWanted: 1 }), withWorkers(2))).toEqual(['end-attempt']);
+  });
+});
+
+it('workers are spare that have no work and that no other run waits for', () => {
+  const runs = [
+    run({ ...held, runId: 'a' }),
+    run({ ...held, runId: 'b', serversNeeded: 4, standby: 1 }),
+    run({ ...held, runId: 'paused', status: 'PAUSED' }),
+    run({ runId: 'on servers' }),
+  ];
+  expect([...spareWorkersFor(runs, 2)]).toEqual([
+    ['a', 5],
+    ['b', 4],
+    ['paused', 5],
+  ]);
+  for (const [waiting, a] of [
+    [{ status: 'QUEUED', serversNeeded: 1 }, 4],
+    [{ status: 'RECOVERING', serversNeeded: 2 }, 3],
+    [{ status: 'PROVISIONING', serversNeeded: 3 }, 3],
+    [{ serversNeeded: 1, workersWanted: 2 }, 3],
+  ] as const)
+    expect(spareWorkersFor([...runs, run({ ...held, runId: 'waits', ...waiting })], 2).get('a')).toBe(a);
+});
+
+describe('a run with maxWorkers', () => {
+  const trains = (more: Partial<ObservedRun> = {}): ObservedRun =>
+    run({ ...held, minWorkers: 2, maxWorkers: 4, attemptStartedAtMs: NOW - MORE_AFTER_MS, fromRound: 0, ...more });
+  const spare = (workers: number, more: Partial<ObservedFleet> = {}): ObservedFleet => ({
+    ...withWorkers(9),
+    spareWorkersFor: new Map([[RUN_ID, workers]]),
+    ...more,
+  });
+
+  it('takes workers that are spare, up to so many, once it has trained for a minute', () => {
+    const change = { kind: 'change-workers', workers: 4, why: '1 more is free for it (maxWorkers 4)' };
+    for (const workers of [4, 7]) expect(decide(trains(), spare(workers))).toContainEqual(change);
+    const other = { kind: 'change-workers', workers: 5, why: '2 more are free for it (maxWorkers 6)' };
+    expect(decide(trains({ maxWorkers: 6 }), spare(5))).toContainEqual(other);
+  });
+
+  it('stays as it is while nobody is spare, it is asked for something, or has not trained for long or in short rounds', () => {
+    const { coordinator } = run();
+    for (const [observed, seen] of [
+      [trains(), spare(3)],
+      [trains(), withWorkers(9)],
+      [trains({ maxWorkers: undefined }), spare(4)],
+      [trains({ maxWorkers: 3 }), spare(4)],
+      [trains({ workersWanted: 3 }), spare(4)],
+      [trains({ status: 'PAUSING', pauseRequestedAtMs: NOW }), spare(4)],
+      [trains({ attemptStartedAtMs: NOW - MORE_AFTER_MS + 1 }), spare(4)],
+      [trains({ coordinator: { ...coordinator!, phase: 'evaluating' } }), spare(4)],
+      // A round lasts so long that its checkpoint is not waited for.
+      [trains({ fromRound: 36 }), spare(4)],
+      [trains(), spare(4, { reliableForMs: FEWER_AFTER_MS - 1 })],
+    ] as const)
+      expect(kinds(observed, seen)).not.toContain('change-workers');
   });
 });

@@ -24,6 +24,7 @@ import {
   RedisUnavailableError,
   ReportReader,
   sendOutbox,
+  spareWorkersFor,
   stepTaskJobId,
   stepTaskJobOf,
   suspectOf,
@@ -68,7 +69,7 @@ export class SimApi {
   private readonly continuity = new ReportContinuity();
   private readonly seen = new Map<string, FleetRow>();
   private readonly suspected = new Map<string, number>();
-  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
+  private lately: readonly { readonly atMs: number; readonly shardWorkers: number; readonly idle: number }[] = [];
   private readonly loop: DispatchLoop;
   private readonly lock: DispatchLock;
   private readonly reader: ReportReader;
@@ -213,7 +214,7 @@ export class SimApi {
       now: () => this.wallMs,
       // One run: there is never a next page.
       readRuns: async () => ({ runs: await this.readRuns(), nextAfterId: undefined }),
-      fleet: (placed) => Promise.resolve(this.fleet(placed)),
+      fleet: (placed, runs) => Promise.resolve(this.fleet(placed, runs)),
       jobs: (run, now, confirmLock) => jobs.of(run, now, confirmLock),
       carryOut: (run, action) => this.carryOut(run, action),
       waitingIds: (kind) => redis.waitingIds(this.process, kind),
@@ -293,7 +294,7 @@ export class SimApi {
     return this.members().filter(({ hasLeft, lastSeenMs }) => !hasLeft && this.wallMs - lastSeenMs <= LOST_AFTER_MS);
   }
 
-  private fleet(placed: readonly ServerAddress[]): ObservedFleet {
+  private fleet(placed: readonly ServerAddress[], runs: readonly ObservedRun[]): ObservedFleet {
     const { network, workers } = this.cluster;
     const now = this.wallMs;
     const refused = new Set(placed.filter((address) => !network.isListening(addressOf(address))).map(({ serverId }) => serverId));
@@ -303,15 +304,17 @@ export class SimApi {
       return [id, { silentMs, hasLeft, isSuspected, isRefused: !hasLeft && silentMs > PROBE_AFTER_MS && refused.has(id) }] as const;
     });
     const live = workers.filter(({ process }) => process.isAlive);
-    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: live.length }];
+    const idle = live.filter(({ session }) => !session).length;
+    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: live.length, idle }];
     return {
       servers: new Map(servers),
       isReliable: this.continuity.isReliable(now),
       reliableForMs: this.continuity.forMs(now),
+      spareWorkersFor: spareWorkersFor(runs, Math.min(...this.lately.map((seen) => seen.idle))),
       counts: {
         liveServers: this.cluster.run.shape.isMirrored ? 0 : this.liveHolders().length,
         liveWorkers: live.length,
-        idleWorkers: live.filter(({ session }) => !session).length,
+        idleWorkers: idle,
         shardWorkersLately: Math.max(...this.lately.map(({ shardWorkers }) => shardWorkers)),
         incompatible: [],
       },

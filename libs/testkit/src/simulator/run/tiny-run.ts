@@ -71,6 +71,7 @@ export interface RunShape {
   readonly isMirrored?: boolean | undefined;
   /** With multi-worker-mirrored: the fewest workers that it goes on with by itself. */
   readonly minWorkers?: number | undefined;
+  readonly maxWorkers?: number | undefined;
 }
 
 export interface TableShape {
@@ -135,10 +136,10 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
   };
 }
 
-function strategyOf({ servers, standby, items, gradient, startWorkers, local, isMirrored, minWorkers }: RunShape): object {
+function strategyOf({ servers, standby, items, gradient, startWorkers, local, isMirrored, minWorkers, maxWorkers }: RunShape): object {
   const { backupReplicas } = gradient;
   if (isMirrored && local) return { kind: 'local-update', workers: servers, standby, ...local };
-  if (isMirrored) return { kind: 'multi-worker-mirrored', workers: servers, standby, minWorkers };
+  if (isMirrored) return { kind: 'multi-worker-mirrored', workers: servers, standby, minWorkers, maxWorkers };
   const common = { servers, standby, backupReplicas, startWorkers };
   if (local) return { kind: 'local-update', ...common, ...local };
   const { mode = 'sync', stalenessBound, delayCompensation, stalenessScaledRate } = items ?? {};

@@ -149,6 +149,23 @@ test('with minWorkers a run goes on with fewer when a worker is gone for long', 
   expect(seated(cluster)).toHaveLength(2);
 });
 
+test('with maxWorkers a run that has trained for a minute takes workers that are spare, once, with the same bits', async () => {
+  const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [900, 1000], workers: 4, apis: 1 } as const;
+  const long = { ...shape, servers: 2, standby: 0, minWorkers: 2, maxWorkers: 4, rounds: 45, examples: 540 } as const;
+  const sizes: number[] = [];
+  const { result, cluster } = await play({ ...options, shape: long }, (made: Cluster) =>
+    always(made, () => {
+      const size = seated(made).length;
+      if (made.control.status === 'RUNNING' && size >= 2 && size !== sizes.at(-1)) sizes.push(size);
+    }),
+  );
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
+  const asked = cluster.postgres.rows.events.values().filter(({ type }) => type === 'scale.wanted');
+  expect(asked.map(({ message }) => message)).toEqual(['4 workers instead of 2: 2 more are free for it (maxWorkers 4)']);
+  expect(events(cluster, 'run.paused').map(({ data }) => data['redone'])).toEqual([0]);
+  expect([sizes[0], sizes.at(-1)]).toEqual([2, 4]);
+});
+
 test(
   'other workers, more or fewer, while processes die and stores are away: the run ends with the same bits',
   { timeout: 300_000 },
