@@ -32,6 +32,12 @@ const DEADLINE_MS = 300_000;
 /** After a trace its processes write their reports. */
 const REPORT_ROUNDS = 20;
 
+/** @param {string} given @returns {'mlp' | 'cnn'} */
+function modelNamed(given) {
+  if (given === 'mlp' || given === 'cnn') return given;
+  throw new Error(`--model takes mlp and cnn, not "${given}"`);
+}
+
 /** @param {number} value */
 const rounded = (value) => Number(value.toFixed(3));
 
@@ -63,7 +69,7 @@ async function roundMs(stack, id, from, to) {
 
 /**
  * @param {Stack} stack
- * @param {string} model
+ * @param {'mlp' | 'cnn'} model
  */
 async function measure(stack, model) {
   const { id } = await stack.client.createRun({
@@ -112,7 +118,7 @@ async function measure(stack, model) {
 const rows = [];
 const stack = await Stack.start({ servers: 1, workers, transport: 'unix' });
 try {
-  for (const model of flags.model.split(',')) rows.push(await measure(stack, model));
+  for (const model of flags.model.split(',').map(modelNamed)) rows.push(await measure(stack, model));
 } finally {
   await stack.stop();
 }
