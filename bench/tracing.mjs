@@ -25,6 +25,7 @@ const { values: flags } = parseArgs({
 const [workers, batch, rounds, warmUp, repetitions] = [flags.workers, flags.batch, flags.rounds, flags['warm-up'], flags.repetitions].map(
   Number,
 );
+if (warmUp < rounds) throw new Error('--warm-up must not be below --rounds: they are compared with rounds before the trace');
 const BAR = 1.02;
 /** Far more than are measured: the bench cancels the run. */
 const ENDLESS = 1_000_000;

@@ -177,7 +177,7 @@ export const PARTS = [
 
 /**
  * Parts that run at a time, on two cores, behind those that fill the machine: some of their time they wait for processes. With a third the processes
- * would displace each other, and the same tests take half as much processor time again. No test may depend on having a core for itself.
+ * would displace each other, and the same tests take 1.5 times the processor time. No test may depend on having a core for itself.
  */
 export const LANES = 2;
 

@@ -81,7 +81,7 @@ export const mirrored = (given: () => Stack): void => {
         });
         const events = await eventsOf(stack, id);
         expect(events.filter(({ type }) => type === 'scale.wanted').map(({ message }) => message)).toEqual([
-          '2 workers instead of 1: 1 more is free for it (maxWorkers 2)',
+          '2 workers instead of 1: 1 more has nothing to do (maxWorkers 2)',
         ]);
         expect(events.find(({ type }) => type === 'run.paused')?.data).toMatchObject({ redone: 0 });
         expect((await runOf(stack, id)).spec).toMatchObject({ strategy: { workers: 2, minWorkers: 1, maxWorkers: 2 } });

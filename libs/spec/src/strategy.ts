@@ -76,7 +76,7 @@ const maxWorkers = z
   .min(1)
   .max(LIMITS.servers)
   .describe(
-    'With multi-worker-mirrored and model-parallel: once an attempt has trained for a minute, the run takes workers by itself that have had no work for 15 s, until it has this many; from `workers` to `replicas`, and with `minWorkers`. Left out: `scaleRun` alone gives it more.',
+    'With multi-worker-mirrored and model-parallel: the run takes idle workers by itself, up to this many, and keeps them to its end. From `workers` to `replicas`; needs `minWorkers`. It does so in attempt n after n minutes of training, where rounds take less than 4 s, no other run waits, and the workers have been idle for 15 s. Each change costs a checkpoint and an attempt. Every worker that may connect must be able to hold a part: the same folder, engine and memory. `scaleRun` ends it. Left out: the run takes no more by itself.',
   )
   .optional();
 

@@ -35,6 +35,8 @@ const isHeard = (seen: ServerHealth | undefined): boolean => seen !== undefined 
 export class ReconcileTick {
   private readonly runs: Reconciler;
   private hasWorkerLimits = true;
+  /** The runs are read in several pages. */
+  private hasPages = false;
 
   constructor(
     private readonly database: BackgroundDatabase,
@@ -65,7 +67,8 @@ export class ReconcileTick {
         return {
           ...fleet,
           shardWorkersFor: shardWorkersFor(runs, fleet.counts.shardWorkers ?? fleet.counts.liveWorkers),
-          spareWorkersFor: spareWorkersFor(runs, fleet.counts.shardWorkersIdle ?? 0),
+          // Where there are more runs than a page, others may wait.
+          ...(this.hasPages ? {} : { spareWorkersFor: spareWorkersFor(runs, fleet.counts.shardWorkersIdle ?? 0, Date.now()) }),
           ...(waiting ? { waiting } : {}),
           ...(seatRoom ? { seatRoom } : {}),
           ...(memory ? { memory } : {}),
@@ -95,6 +98,7 @@ export class ReconcileTick {
     if (!hasRuns) return { runs: [], nextAfterId: undefined };
     const rows = await readRunsInHand(this.database, afterId);
     const nextAfterId = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
+    this.hasPages = afterId !== undefined || nextAfterId !== undefined;
     await confirmLock();
     const controls = await this.control.read(rows.map(({ id }) => id));
     const observedRuns: ObservedRun[] = [];

@@ -26,7 +26,9 @@ export class ServerHealthReader {
   /** Servers that a worker could not reach, and when it said so. */
   private readonly suspected = new Map<string, number>();
   /** What was seen within the last `FEWER_AFTER_MS`. */
-  private lately: readonly { readonly atMs: number; readonly shardWorkers: number; readonly idle: number }[] = [];
+  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
+  /** Since when workers that may hold a shard have been seen without work, by their ids. */
+  private idleSince: ReadonlyMap<string, number> = new Map();
 
   constructor(private readonly fleet: Fleet) {}
 
@@ -68,13 +70,14 @@ export class ServerHealthReader {
     const right = alive.worker.filter((row) => this.fleet.isCompatible(row));
     const now = Date.now();
     const hosts = right.filter((row) => this.fleet.holdsShards(row));
-    const seen = { atMs: now, shardWorkers: hosts.length, idle: hosts.filter(({ runId }) => runId === null).length };
-    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), seen];
+    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: hosts.length }];
+    const idle = hosts.filter(({ runId }) => runId === null);
+    this.idleSince = new Map(idle.map(({ id }) => [id, this.idleSince.get(id) ?? now]));
     return {
       liveWorkers: right.length,
       shardWorkers: hosts.length,
-      shardWorkersLately: Math.max(...this.lately.map(({ shardWorkers }) => shardWorkers)),
-      shardWorkersIdle: Math.min(...this.lately.map(({ idle }) => idle)),
+      shardWorkersLately: Math.max(...this.lately.map((seen) => seen.shardWorkers)),
+      shardWorkersIdle: [...this.idleSince.values()].filter((since) => now - since >= FEWER_AFTER_MS).length,
       idleWorkers: right.filter(({ runId }) => runId === null).length,
       liveServers: alive.server.filter((row) => this.fleet.isCompatible(row)).length,
       incompatible: (['worker', 'server'] as const).flatMap((role) =>

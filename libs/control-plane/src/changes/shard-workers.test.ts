@@ -78,20 +78,45 @@ it('what a run does by itself gives way to what a person has asked for, and the 
 });
 
 it('any number after any other is a spec', () => {
-  for (const { minWorkers, maxWorkers } of [
-    ...[undefined, 1, 2, 3].map((fewest) => ({ minWorkers: fewest, maxWorkers: undefined })),
-    ...[3, 4].map((most) => ({ minWorkers: 2, maxWorkers: most })),
-  ])
+  for (const minWorkers of [undefined, 1, 2, 3])
     for (const [a, b] of [1, 2, 3, 4].flatMap((a) => [1, 2, 3, 4].map((b) => [a, b] as const))) {
       const first = begunAttempt(
-        { id: 'r', attempt: 1, spec: specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers, maxWorkers }, 4), workersWanted: a },
+        { id: 'r', attempt: 1, spec: specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers }, 4), workersWanted: a },
         { kind: 'beginning' },
         'goes on',
       );
-      const spec = first.run.spec ?? specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers, maxWorkers }, 4);
+      const spec = first.run.spec ?? specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers }, 4);
       expect(parseRunSpec(spec).ok).toBe(true);
       expect(scaled({ spec }, b).does).toBe(a === b ? 'nothing' : 'set');
     }
+  const elastic = specOf({ kind: 'multi-worker-mirrored', workers: 2, minWorkers: 1, maxWorkers: 4 }, 4);
+  for (const workersWanted of [1, 3, 4]) {
+    const { spec } = begunAttempt({ id: 'r', attempt: 1, spec: elastic, workersWanted }, { kind: 'beginning' }, 'goes on').run;
+    expect(parseRunSpec(spec).ok).toBe(true);
+    expect((spec as RunSpec).strategy).toMatchObject({ workers: workersWanted, minWorkers: 1, maxWorkers: 4 });
+  }
+});
+
+it('a person who asks for a number ends what the run takes by itself; its own wishes can be called off', () => {
+  const spec = specOf({ kind: 'multi-worker-mirrored', workers: 3, minWorkers: 2, maxWorkers: 4 }, 4);
+  const ends = 'from now on the run takes no more by itself';
+  for (const [workers, workersWanted, message] of [
+    [2, 2, `2 workers instead of 3; ${ends}`],
+    [3, null, `3 workers, as before; ${ends}`],
+    [4, 4, `4 workers instead of 3; ${ends}`],
+  ] as const) {
+    const step = scaled({ spec, workersWanted: 4 }, workers) as { run: { spec: RunSpec; workersWanted: number | null }; event: object };
+    expect(step).toMatchObject({ does: 'set', run: { workersWanted }, event: { message } });
+    expect(step.run.spec.strategy).toEqual({ ...spec.strategy, maxWorkers: undefined });
+    expect(parseRunSpec(step.run.spec).ok).toBe(true);
+  }
+  const own = scaled({ spec, workersWanted: 4 }, 3, 'the others are needed');
+  expect(own).toMatchObject({
+    does: 'set',
+    run: { workersWanted: null },
+    event: { message: '3 workers, as before: the others are needed' },
+  });
+  expect(scaled({ spec, workersWanted: 4 }, 4, 'again')).toEqual({ does: 'nothing' });
 });
 
 it('a number that cannot be had stays wanted', () => {

@@ -1,7 +1,7 @@
 /**
  * How many workers hold the shards of a run, and how their number changes: a person asks (`scaleRun`), or the run goes on with fewer or more by itself,
- * where its spec has `minWorkers` or `maxWorkers` (lifecycle/worker-numbers.ts says when). The parameters are cut into as many shards as there are workers. So another number needs a
- * checkpoint and another attempt:
+ * where its spec has `minWorkers` or `maxWorkers` (lifecycle/worker-numbers.ts says when). The parameters are cut into as many shards as there are
+ * workers. So another number needs a checkpoint and another attempt:
  *
  * | the run | what follows |
  * |---|---|
@@ -11,7 +11,9 @@
  * | has lost its attempt | the next attempt has it; where more are wanted than are free, it keeps the number before, and the wish |
  * | is paused | it has it when it is resumed |
  *
- * `workersWanted` of the run is the number that it is to have; null where nobody wants another. The spec changes with the attempt.
+ * `workersWanted` of the run is the number that it is to have; null where nobody wants another. The spec changes with the attempt. A person who asks for a
+ * number takes `maxWorkers` out of it at once: the run does not take back what was taken from it. So where a run with `maxWorkers` wants another number,
+ * it is its own wish.
  */
 import { isHeldAlone, LIMITS, parseRunSpec, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
 import type { StoredRun } from '../dispatch/rows.js';
@@ -33,9 +35,13 @@ export function withOtherWorkers({ spec, workersWanted }: AskedRow): RunSpec | u
   const { startWorkers: _, ...strategy } = present as typeof present & { readonly startWorkers?: unknown };
   const fewest =
     'minWorkers' in present && present.minWorkers !== undefined ? { minWorkers: Math.min(present.minWorkers, workersWanted) } : {};
-  const most =
-    'maxWorkers' in present && present.maxWorkers !== undefined ? { maxWorkers: Math.max(present.maxWorkers, workersWanted) } : {};
-  return { ...(spec as RunSpec), strategy: { ...strategy, ...fewest, ...most, workers: workersWanted } as typeof present };
+  return { ...(spec as RunSpec), strategy: { ...strategy, ...fewest, workers: workersWanted } as typeof present };
+}
+
+/** The number is a person's from then on. */
+function withoutMost({ strategy, ...spec }: RunSpec): RunSpec {
+  const { maxWorkers: _, ...rest } = strategy as typeof strategy & { readonly maxWorkers?: unknown };
+  return { ...spec, strategy: rest as typeof strategy };
 }
 
 /** What is stored where another number is asked for. @param why where the run does it by itself */
@@ -52,18 +58,20 @@ export function scaleShardWorkers(
       `must be from ${least} to ${most}: each holds a shard and has a replica at least${least > 1 ? ', and a standby is on another worker than its shard' : ''}; to let all workers go, pause it`,
     );
   const present = shardCount(strategy);
-  if ((workersWanted ?? present) === workers) return { does: 'nothing' };
-  if (why !== undefined && workersWanted !== null) return { does: 'nothing' }; // a person was quicker
-  const next = withOtherWorkers({ spec, workersWanted: workers });
+  const takesMore = 'maxWorkers' in strategy && strategy.maxWorkers !== undefined;
+  const endsThat = takesMore && why === undefined;
+  if ((workersWanted ?? present) === workers && !endsThat) return { does: 'nothing' };
+  if (why !== undefined && workersWanted !== null && !takesMore) return { does: 'nothing' }; // a person was quicker
+  const next = withOtherWorkers({ spec: endsThat ? withoutMost(spec as RunSpec) : spec, workersWanted: workers });
   const parsed = next && parseRunSpec(next);
   if (parsed && !parsed.ok) return invalid(parsed.issues.map(({ path, message }) => `${path} ${message}`).join('; '));
   const number = `${workers} ${workers === 1 ? 'worker' : 'workers'}`;
   return {
     does: 'set',
-    run: { workersWanted: workers === present ? null : workers },
+    run: { workersWanted: workers === present ? null : workers, ...(endsThat ? { spec: withoutMost(spec as RunSpec) } : {}) },
     event: {
       type: 'scale.wanted',
-      message: workers === present ? `${number}, as before` : `${number} instead of ${present}${why === undefined ? '' : `: ${why}`}`,
+      message: `${number}${workers === present ? ', as before' : ` instead of ${present}`}${why === undefined ? '' : `: ${why}`}${endsThat ? '; from now on the run takes no more by itself' : ''}`,
       data: { workers },
     },
   };

@@ -24,7 +24,7 @@ const well = fleet(null, {
 const kinds = (actions: readonly DispatchAction[]) => actions.map(({ kind }) => kind);
 const unseated: Partial<ObservedRun> = {
   heldTasks: [],
-  coordinator: { phase: 'waiting', round: 0, seats: [], waitingFor: null, atMs: NOW - 500 },
+  coordinator: { phase: 'waiting', round: 0, totalRounds: 100, seats: [], waitingFor: null, atMs: NOW - 500 },
 };
 
 it('opens the seat of every shard at once, and asks no queue for it', () => {

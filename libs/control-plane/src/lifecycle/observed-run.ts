@@ -84,7 +84,9 @@ export interface ObservedRun {
   readonly openTasks: readonly ObservedTask[];
   readonly heldTasks: readonly ObservedTask[];
   /** What the coordinator of this attempt reported last. */
-  readonly coordinator: (Pick<CoordinatorState, 'phase' | 'round' | 'seats' | 'waitingFor'> & { readonly atMs: number }) | null;
+  readonly coordinator:
+    | (Pick<CoordinatorState, 'phase' | 'round' | 'totalRounds' | 'seats' | 'waitingFor'> & { readonly atMs: number })
+    | null;
   readonly control: ControlFields;
 }
 
@@ -110,7 +112,7 @@ export interface ObservedFleet {
   readonly runsOn?: ReadonlyMap<string, number>;
   /** Workers that may hold a shard of a run: connected, and not held by another; where nothing is said, all that are connected. */
   readonly shardWorkersFor?: ReadonlyMap<string, number>;
-  /** Those that a run has, and those that have had no work for `FEWER_AFTER_MS` and that no other waits for; where nothing is said, a run takes no more by itself. */
+  /** How many workers a run could have: its own, and those that nobody needs. One run at most; the others take no more by themselves now. */
   readonly spareWorkersFor?: ReadonlyMap<string, number>;
   /** Runs that have no place on the servers yet, and why. */
   readonly waiting?: ReadonlyMap<string, PlaceWait>;

@@ -51,6 +51,7 @@ export const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
   coordinator: {
     phase: 'training',
     round: 50,
+    totalRounds: 10_000,
     seats: [0, 1].map((seat) => ({ seat, incarnation: 0, workerId: `w${seat}`, replicas: [seat] })),
     waitingFor: null,
     atMs: NOW - 500,

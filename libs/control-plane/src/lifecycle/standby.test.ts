@@ -51,6 +51,7 @@ const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
   coordinator: {
     phase: 'evaluating',
     round: 50,
+    totalRounds: 100,
     seats: [{ seat: 0, incarnation: 0, workerId: 'w', replicas: [0] }],
     waitingFor: null,
     atMs: NOW - 500,

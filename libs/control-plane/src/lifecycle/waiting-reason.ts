@@ -13,7 +13,7 @@ export interface FleetCounts {
   readonly shardWorkers?: number;
   /** The most of them within the last `FEWER_AFTER_MS`. */
   readonly shardWorkersLately?: number;
-  /** The fewest of them that had no work within that time. */
+  /** Those of them that have had no work for that time. */
   readonly shardWorkersIdle?: number;
   /** Alive, but of another protocol version. */
   readonly incompatible: readonly { readonly role: 'worker' | 'server'; readonly id: string; readonly protocolVersion: number }[];

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { ObservedFleet, ObservedRun } from './observed-run.js';
-import { beforeStart, decide, fleet, NOW, run, RUN_ID, server } from './reconcile.fixture.js';
+import { beforeStart, decide, fleet, NOW, run, RUN_ID, server, START } from './reconcile.fixture.js';
 import { FEWER_AFTER_MS } from './waiting-reason.js';
 import { MORE_AFTER_MS, shardWorkersFor, spareWorkersFor } from './worker-numbers.js';
 
@@ -123,58 +123,100 @@ describe('a run with minWorkers', () => {
   });
 });
 
-it('workers are spare that have no work and that no other run waits for', () => {
-  const runs = [
-    run({ ...held, runId: 'a' }),
-    run({ ...held, runId: 'b', serversNeeded: 4, standby: 1 }),
-    run({ ...held, runId: 'paused', status: 'PAUSED' }),
-    run({ runId: 'on servers' }),
-  ];
-  expect([...spareWorkersFor(runs, 2)]).toEqual([
-    ['a', 5],
-    ['b', 4],
-    ['paused', 5],
-  ]);
-  for (const [waiting, a] of [
-    [{ status: 'QUEUED', serversNeeded: 1 }, 4],
-    [{ status: 'RECOVERING', serversNeeded: 2 }, 3],
-    [{ status: 'PROVISIONING', serversNeeded: 3 }, 3],
-    [{ serversNeeded: 1, workersWanted: 2 }, 3],
-  ] as const)
-    expect(spareWorkersFor([...runs, run({ ...held, runId: 'waits', ...waiting })], 2).get('a')).toBe(a);
-});
-
 describe('a run with maxWorkers', () => {
+  const { coordinator } = run();
+  const seats = [0, 1, 2].map((seat) => ({ seat, incarnation: 0, workerId: `w${seat}`, replicas: [seat] }));
+  const training = { ...coordinator!, seats };
   const trains = (more: Partial<ObservedRun> = {}): ObservedRun =>
-    run({ ...held, minWorkers: 2, maxWorkers: 4, attemptStartedAtMs: NOW - MORE_AFTER_MS, fromRound: 0, ...more });
+    run({
+      ...held,
+      minWorkers: 2,
+      maxWorkers: 4,
+      attempt: 1,
+      fromRound: 0,
+      coordinator: training,
+      control: { start: START },
+      attemptStartedAtMs: NOW - MORE_AFTER_MS,
+      ...more,
+    });
   const spare = (workers: number, more: Partial<ObservedFleet> = {}): ObservedFleet => ({
     ...withWorkers(9),
     spareWorkersFor: new Map([[RUN_ID, workers]]),
     ...more,
   });
+  /** Those that have not come to the point. */
+  const notYet: ObservedRun[] = [
+    trains({ maxWorkers: undefined }),
+    trains({ maxWorkers: 3 }),
+    trains({ shardHosts: 'servers' }),
+    trains({ status: 'PAUSING', pauseRequestedAtMs: NOW }),
+    trains({ attemptStartedAtMs: NOW - MORE_AFTER_MS + 1 }),
+    trains({ attempt: 3, attemptStartedAtMs: NOW - 3 * MORE_AFTER_MS + 1 }),
+    trains({ coordinator: { ...training, phase: 'evaluating' } }),
+    trains({ coordinator: { ...training, waitingFor: 'worker 2' } }),
+    trains({ coordinator: { ...training, seats: seats.slice(1) } }), // a standby leads
+    trains({ fromRound: 36 }), // its rounds are long
+    trains({ coordinator: { ...training, totalRounds: 99 } }), // it is over in less than a minute
+    trains({ coordinator: null }),
+  ];
 
-  it('takes workers that are spare, up to so many, once it has trained for a minute', () => {
-    const change = { kind: 'change-workers', workers: 4, why: '1 more is free for it (maxWorkers 4)' };
+  it('takes workers that nobody needs, up to so many, once it has trained for a minute, and in attempt 3 for three', () => {
+    const change = { kind: 'change-workers', workers: 4, why: '1 more has nothing to do (maxWorkers 4)' };
     for (const workers of [4, 7]) expect(decide(trains(), spare(workers))).toContainEqual(change);
-    const other = { kind: 'change-workers', workers: 5, why: '2 more are free for it (maxWorkers 6)' };
+    const other = { kind: 'change-workers', workers: 5, why: '2 more have nothing to do (maxWorkers 6)' };
     expect(decide(trains({ maxWorkers: 6 }), spare(5))).toContainEqual(other);
+    expect(decide(trains({ maxWorkers: 6 }), spare(9, { seatRoom: new Map([[RUN_ID, 5]]) }))).toContainEqual(other); // the limit of its team
+    const third = trains({ attempt: 3, control: {}, attemptStartedAtMs: NOW - 3 * MORE_AFTER_MS });
+    expect(decide(third, spare(4))).toContainEqual(change);
   });
 
-  it('stays as it is while nobody is spare, it is asked for something, or has not trained for long or in short rounds', () => {
-    const { coordinator } = run();
-    for (const [observed, seen] of [
-      [trains(), spare(3)],
-      [trains(), withWorkers(9)],
-      [trains({ maxWorkers: undefined }), spare(4)],
-      [trains({ maxWorkers: 3 }), spare(4)],
-      [trains({ workersWanted: 3 }), spare(4)],
-      [trains({ status: 'PAUSING', pauseRequestedAtMs: NOW }), spare(4)],
-      [trains({ attemptStartedAtMs: NOW - MORE_AFTER_MS + 1 }), spare(4)],
-      [trains({ coordinator: { ...coordinator!, phase: 'evaluating' } }), spare(4)],
-      // A round lasts so long that its checkpoint is not waited for.
-      [trains({ fromRound: 36 }), spare(4)],
-      [trains(), spare(4, { reliableForMs: FEWER_AFTER_MS - 1 })],
-    ] as const)
-      expect(kinds(observed, seen)).not.toContain('change-workers');
+  it('stays as it is while nobody is spare, or it has not come to the point', () => {
+    for (const observed of notYet) {
+      expect(kinds(observed, spare(4))).not.toContain('change-workers');
+      expect([...spareWorkersFor([observed], 1, NOW)]).toEqual([]);
+    }
+    for (const seen of [
+      spare(3),
+      withWorkers(9),
+      spare(4, { reliableForMs: FEWER_AFTER_MS - 1 }),
+      spare(4, { seatRoom: new Map([[RUN_ID, 3]]) }),
+    ])
+      expect(kinds(trains(), seen)).not.toContain('change-workers');
+  });
+
+  it('shares no worker with another: one run at a time takes more, and none while another waits', () => {
+    const [a, b] = ['a', 'b'].map((runId) => trains({ runId })) as [ObservedRun, ObservedRun];
+    expect([...spareWorkersFor([...notYet, a, b], 1, NOW)]).toEqual([['a', 4]]);
+    const wants = trains({ runId: 'b', workersWanted: 4 });
+    expect([...spareWorkersFor([a, wants], 1, NOW)]).toEqual([['b', 4]]);
+    expect([...spareWorkersFor([trains({ runId: 'a', workersWanted: 4 }), wants], 1, NOW)]).toEqual([]);
+    for (const status of ['QUEUED', 'PROVISIONING', 'RECOVERING'] as const)
+      for (const shardHosts of ['workers', 'servers'] as const)
+        expect([...spareWorkersFor([a, run({ status, shardHosts })], 1, NOW)]).toEqual([]);
+  });
+
+  it('asks for the checkpoint while the workers are there, and calls it off when they are not', () => {
+    const wants = trains({ workersWanted: 4 });
+    expect(decide(wants, spare(4))).toContainEqual({ kind: 'write-control', fields: { action: '1:pause' } });
+    const off = { kind: 'change-workers', workers: 3, why: 'the others are not there any more, or needed' };
+    for (const seen of [spare(3), withWorkers(9)]) {
+      expect(decide(wants, seen)).toContainEqual(off);
+      expect(decide(wants, seen)).not.toContainEqual({ kind: 'write-control', fields: { action: '1:pause' } });
+    }
+    // The coordinator has been asked: the attempt ends.
+    expect(kinds(trains({ workersWanted: 4, control: { action: '1:pause', start: START } }), spare(3))).not.toContain('change-workers');
+  });
+
+  it('gives back what others hold when it begins anew', () => {
+    const waits = run({
+      ...beforeStart,
+      ...held,
+      minWorkers: 2,
+      maxWorkers: 4,
+      servers: [0, 1, 2].map((index) => ({ ...server, index, claim: null, madeAtMs: NOW - FEWER_AFTER_MS })),
+    });
+    const seen = { ...withWorkers(3), shardWorkersFor: new Map([[RUN_ID, 2]]) };
+    expect(decide(waits, seen)).toContainEqual({ kind: 'change-workers', workers: 2, why: 'only 2 are free for it (minWorkers 2)' });
+    expect(kinds({ ...waits, maxWorkers: undefined }, seen)).not.toContain('change-workers');
   });
 });

@@ -3,14 +3,15 @@
  * `minWorkers` and fewer workers than the run needs have been connected for 15 s; and with more, where it has `maxWorkers`. Each change costs a checkpoint and
  * an attempt, so a worker that is started again within seconds costs none.
  */
+import { pauseField } from './control-fields.js';
 import { goesOnWith, type AttemptEnd } from './attempt-end.js';
 import type { DispatchAction, ObservedFleet, ObservedRun } from './observed-run.js';
 import { hasLiveAttempt } from './run-status.js';
 import { FEWER_AFTER_MS } from './waiting-reason.js';
 
-/** So long an attempt trains before it takes more workers by itself. */
+/** So long the first attempt trains before it takes more workers by itself, and so long a run must have to go. */
 export const MORE_AFTER_MS = 60_000;
-/** On average: the checkpoint of a pause is that of the present round where this is shorter. */
+/** On average. A pause waits a little longer for the checkpoint of the present round. */
 const LONGEST_ROUND_MS = 4_000;
 
 /** The result is computed: a checkpoint would change nothing any more. */
@@ -32,15 +33,37 @@ export function shardWorkersFor(runs: readonly ObservedRun[], connected: number)
   return new Map(hosting.map(({ runId }, i) => [runId, Math.max(0, connected - heldByAll + held[i]!)]));
 }
 
-/** `ObservedFleet.spareWorkersFor` of the same runs. @param idle workers that may hold a shard, and have had no work for `FEWER_AFTER_MS` */
-export function spareWorkersFor(runs: readonly ObservedRun[], idle: number): ReadonlyMap<string, number> {
-  const hosting = runs.filter(({ shardHosts }) => shardHosts === 'workers');
-  // A run that begins, or begins anew, has not got all of its workers yet.
-  const waiting = hosting.filter(({ status }) => ['QUEUED', 'PROVISIONING', 'RECOVERING'].includes(status));
-  const wanting = hosting.filter(({ status, workersWanted }) => status === 'RUNNING' && workersWanted !== null);
-  const awaited = [...waiting, ...wanting].reduce((sum, run) => sum + Math.max(presentWorkers(run), run.workersWanted ?? 0), 0);
-  return new Map(hosting.map((run) => [run.runId, presentWorkers(run) + Math.max(0, idle - awaited)]));
+/**
+ * `ObservedFleet.spareWorkersFor`: what one of these runs may have, so that two do not take the same worker. None takes more while another run waits for
+ * anything.
+ * @param idle workers that may hold a shard, and have had no work for `FEWER_AFTER_MS`
+ */
+export function spareWorkersFor(runs: readonly ObservedRun[], idle: number, now: number): ReadonlyMap<string, number> {
+  const isWaiting = ({ status }: ObservedRun): boolean => status === 'QUEUED' || status === 'PROVISIONING' || status === 'RECOVERING';
+  const wishes = runs.filter((run) => run.shardHosts === 'workers' && run.status === 'RUNNING' && run.workersWanted !== null);
+  if (runs.some(isWaiting) || wishes.length > 1) return new Map();
+  const [growing] = wishes.length > 0 ? wishes : runs.filter((run) => run.workersWanted === null && mayTakeMore(run, now));
+  return new Map(growing ? [[growing.runId, presentWorkers(growing) + idle]] : []);
 }
+
+/**
+ * Whether a run that may take more has reached the point for it. In attempt n it has trained for n minutes, so that workers which come and go cost ever less.
+ * Its rounds are short on average: then the checkpoint of the present one is waited for, as a rule. It has a minute before it at least. Nobody is missing.
+ */
+function mayTakeMore(run: ObservedRun, now: number): boolean {
+  const { maxWorkers, shardHosts, status, coordinator, attemptStartedAtMs, fromRound, attempt } = run;
+  const present = presentWorkers(run);
+  if (shardHosts !== 'workers' || maxWorkers === undefined || maxWorkers <= present || status !== 'RUNNING') return false;
+  if (!coordinator || coordinator.phase !== 'training' || coordinator.waitingFor !== null || attemptStartedAtMs === null) return false;
+  if (run.pauseRequestedAtMs !== null || coordinator.seats.length !== present) return false;
+  const trainedMs = now - attemptStartedAtMs;
+  const roundMs = trainedMs / Math.max(1, coordinator.round - fromRound);
+  const isLongEnough = roundMs * (coordinator.totalRounds - coordinator.round) >= MORE_AFTER_MS;
+  return trainedMs >= attempt * MORE_AFTER_MS && roundMs <= LONGEST_ROUND_MS && isLongEnough;
+}
+
+/** What a run wants by itself: a person who asks for a number ends that (changes/shard-workers.ts). */
+const isOwnWish = ({ maxWorkers, workersWanted }: ObservedRun): boolean => maxWorkers !== undefined && workersWanted !== null;
 
 /** The number that the next attempt is to have; undefined where nobody wants another. */
 function otherWorkers(run: ObservedRun): number | undefined {
@@ -56,7 +79,7 @@ export function towardsOtherWorkers(
 ): { readonly asksForCheckpoint?: true; readonly end?: AttemptEnd; readonly reason?: string } {
   const workers = otherWorkers(run);
   if (workers === undefined || (run.coordinator && AFTER_TRAINING.includes(run.coordinator.phase))) return {};
-  const free = workersFor(run, fleet);
+  const free = isOwnWish(run) && workers > presentWorkers(run) ? (fleet.spareWorkersFor?.get(run.runId) ?? 0) : workersFor(run, fleet);
   if (run.status === 'RUNNING') {
     if (free < workers) return { reason: `training goes on, and takes ${workers} workers when so many are free for it: ${free} are` };
     return { asksForCheckpoint: true, reason: `finishes its round and writes a checkpoint; ${goesOnWith(workers)}` };
@@ -72,31 +95,38 @@ export const keepsWorkers = (run: ObservedRun, fleet: ObservedFleet): boolean =>
 };
 
 /** Where its spec allows it, a run that waits for workers goes on with fewer. */
-export function fewerByItself(run: ObservedRun, { counts, reliableForMs }: ObservedFleet, now: number): DispatchAction[] {
-  const { minWorkers, servers, status, workersWanted } = run;
+export function fewerByItself(run: ObservedRun, fleet: ObservedFleet, now: number): DispatchAction[] {
+  const { counts, reliableForMs } = fleet;
+  const { minWorkers, maxWorkers, servers, status, workersWanted } = run;
   if (minWorkers === undefined || workersWanted !== null || status !== 'QUEUED') return [];
   const waitedMs = Math.min(reliableForMs, ...servers.map(({ madeAtMs }) => now - madeAtMs));
-  const there = Math.max(counts.shardWorkersLately ?? 0, counts.shardWorkers ?? counts.liveWorkers);
+  const connected = Math.max(counts.shardWorkersLately ?? 0, counts.shardWorkers ?? counts.liveWorkers);
+  // What it has taken by itself it gives back when others hold it.
+  const there = maxWorkers === undefined ? connected : Math.min(connected, workersFor(run, fleet));
   if (waitedMs < FEWER_AFTER_MS || there < minWorkers || there >= presentWorkers(run)) return [];
   return [
-    { kind: 'change-workers', workers: there, why: `only ${there} ${there === 1 ? 'is' : 'are'} connected (minWorkers ${minWorkers})` },
+    {
+      kind: 'change-workers',
+      workers: there,
+      why: `only ${there} ${there === 1 ? 'is' : 'are'} ${there < connected ? 'free for it' : 'connected'} (minWorkers ${minWorkers})`,
+    },
   ];
 }
 
-/**
- * Where its spec allows it, a run takes workers that are there for nobody else. It has trained for a while, so that changes are a minute apart at least, and
- * its rounds are so short that the checkpoint of the present one is waited for: nothing is trained again.
- */
-export function moreByItself(run: ObservedRun, { spareWorkersFor: spare, reliableForMs }: ObservedFleet, now: number): DispatchAction[] {
-  const { maxWorkers, status, workersWanted, coordinator, attemptStartedAtMs, fromRound } = run;
-  if (maxWorkers === undefined || workersWanted !== null || status !== 'RUNNING' || !coordinator || attemptStartedAtMs === null) return [];
-  const trainedMs = now - attemptStartedAtMs;
-  const hasShortRounds = (coordinator.round - fromRound) * LONGEST_ROUND_MS >= trainedMs;
-  if (AFTER_TRAINING.includes(coordinator.phase) || trainedMs < MORE_AFTER_MS || !hasShortRounds || reliableForMs < FEWER_AFTER_MS)
-    return [];
+/** Where its spec allows it, a run takes workers that nobody needs; what it wanted is called off when they are needed, or gone, before the checkpoint is asked for. */
+export function moreByItself(run: ObservedRun, fleet: ObservedFleet, now: number): DispatchAction[] {
+  const { maxWorkers, workersWanted, attempt, control } = run;
+  if (maxWorkers === undefined || run.status !== 'RUNNING' || fleet.reliableForMs < FEWER_AFTER_MS) return [];
   const present = presentWorkers(run);
-  const workers = Math.min(maxWorkers, spare?.get(run.runId) ?? present);
-  if (workers <= present) return [];
-  const more = workers - present;
-  return [{ kind: 'change-workers', workers, why: `${more} more ${more === 1 ? 'is' : 'are'} free for it (maxWorkers ${maxWorkers})` }];
+  const room = Math.min(maxWorkers, fleet.spareWorkersFor?.get(run.runId) ?? present, fleet.seatRoom?.get(run.runId) ?? Infinity);
+  const workers = mayTakeMore(run, now) ? Math.max(present, room) : present;
+  if (workersWanted === null) {
+    if (workers === present) return [];
+    const more = workers - present;
+    return [
+      { kind: 'change-workers', workers, why: `${more} more ${more === 1 ? 'has' : 'have'} nothing to do (maxWorkers ${maxWorkers})` },
+    ];
+  }
+  if (workersWanted <= present || workers >= workersWanted || control.action === pauseField(attempt)) return [];
+  return [{ kind: 'change-workers', workers: present, why: 'the others are not there any more, or needed' }];
 }

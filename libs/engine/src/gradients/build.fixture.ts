@@ -43,13 +43,29 @@ export const onRows = (...layers: readonly Layer[]): Model => flat(...rows, ...l
 export const onVolume = (...layers: readonly Layer[]): Model => flat(...volume, ...layers);
 export const onFilm = (...layers: readonly Layer[]): Model => flat(...film, ...layers);
 
+const node = (class_name: string, name: string, rest: Record<string, unknown>, ...from: readonly string[]) => ({
+  class_name,
+  config: { name, ...rest },
+  inbound_nodes: from.length === 0 ? [] : [from.map((source) => [source, 0, 0, {}])],
+});
+
+/** Three masks of steps that weights in front have made, which meet in a layer. */
+export function masksThatMeet(className: string): Model {
+  const layers = [
+    node('InputLayer', 'in', { batch_input_shape: [null, 784] }),
+    node('Reshape', 'rows', { target_shape: [28, 28] }, 'in'),
+    node('AveragePooling1D', 'steps', { pool_size: 4 }, 'rows'),
+    node('Dense', 'a', { units: 2, use_bias: false }, 'steps'), // what is zero stays zero
+    ...['b', 'c', 'd'].map((name, value) => node('Masking', name, { mask_value: value }, 'a')),
+    node(className, 'met', {}, 'b', 'c', 'd'),
+    node('LSTM', 'lstm', { units: 3 }, 'met'),
+    node('Dense', 'out', { units: 10 }, 'lstm'),
+  ];
+  return { topology: { class_name: 'Model', config: { layers, input_layers: [['in', 0, 0]], output_layers: [['out', 0, 0]] } } };
+}
+
 /** Two dense branches, merged. */
 export function merged(className: string, config: Record<string, unknown> = {}): Model {
-  const node = (class_name: string, name: string, rest: Record<string, unknown>, ...from: readonly string[]) => ({
-    class_name,
-    config: { name, ...rest },
-    inbound_nodes: from.length === 0 ? [] : [from.map((source) => [source, 0, 0, {}])],
-  });
   const layers = [
     node('InputLayer', 'in', { batch_input_shape: [null, 784] }),
     node('Dense', 'a', { units: 6 }, 'in'),

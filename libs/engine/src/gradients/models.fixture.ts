@@ -19,6 +19,7 @@ import {
   onRows,
   onVolume,
   onFilm,
+  masksThatMeet,
   merged,
 } from './build.fixture.js';
 
@@ -174,7 +175,8 @@ export const MODELS: readonly (readonly [string, Model])[] = [
     ),
   ],
   ['RepeatVector', flat(dense(6), ['RepeatVector', { n: 3 }])],
-  ['Masking behind layers with weights', of(...rows, dense(2, 'relu'), ['Masking', {}], ['LSTM', { units: 4 }])],
+  ['masks that meet in Concatenate', masksThatMeet('Concatenate')],
+  ['Masking behind layers with weights', of(...rows, ['Dense', { units: 2, use_bias: false }], ['Masking', {}], ['LSTM', { units: 4 }])],
   ['Masking and SimpleRNN', onRows(['Masking', { mask_value: 2 }], ['SimpleRNN', { units: 4, return_sequences: true }])],
   ['LSTM', of(...rows, ['LSTM', { units: 5 }])],
   ['LSTM as in Keras', onRows(['LSTM', { units: 9, recurrent_activation: 'sigmoid', return_sequences: true }])],

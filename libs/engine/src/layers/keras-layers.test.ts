@@ -40,6 +40,21 @@ describe.each(['wasm', 'cpu'] as const)('on %s', (name) => {
     backend.activate();
   });
 
+  it('Masking gives the steps that are masked neither a value nor a slope', () => {
+    const { model } = layerOf('Masking', { mask_value: 3 }, [4, 2]);
+    const steps = tf.tensor3d([
+      [
+        [1, 2],
+        [3, 3],
+        [3, 4],
+        [0, 0],
+      ],
+    ]);
+    const grad = tf.grad((x: tf.Tensor) => tf.sum(tf.square(model.apply(x, { training: true }) as tf.Tensor)));
+    expect([...(model.apply(steps) as tf.Tensor).dataSync()]).toEqual([1, 2, 0, 0, 3, 4, 0, 0]);
+    expect([...grad(steps).dataSync()]).toEqual([2, 4, 0, 0, 6, 8, 0, 0]);
+  });
+
   it('a causal Conv1D sees what came before, with holes too', () => {
     const stepsOf = (config: Config): number[] => {
       const { model, weights } = layerOf('Conv1D', { filters: 1, kernel_size: 3, padding: 'causal', use_bias: false, ...config }, [4, 1]);

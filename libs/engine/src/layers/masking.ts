@@ -18,12 +18,9 @@ function withGradient(stock: LayerClass): LayerClass {
       return (this as unknown as { readonly maskValue: number }).maskValue;
     }
     override computeMask(inputs: tf.Tensor | tf.Tensor[]): tf.Tensor {
-      const { value } = this;
-      const op = tf.customGrad((x) => ({
-        value: staying(x as tf.Tensor, value, false),
-        gradFunc: () => tf.zerosLike(x as tf.Tensor),
-      }));
-      return op(single(inputs));
+      // Without an input the mask is on no way to the loss, so nothing that is computed of it needs a gradient.
+      const op = tf.customGrad(() => ({ value: staying(single(inputs), this.value, false), gradFunc: () => [] }));
+      return op();
     }
     override call(inputs: tf.Tensor | tf.Tensor[], kwargs: Record<string, unknown>): tf.Tensor {
       const { value } = this;

@@ -139,7 +139,7 @@ class Cluster {
   /** The coordinator of a run that trains is heard. */
   private observed(run: ObservedRun): ObservedRun {
     if (run.status !== 'RUNNING') return { ...run };
-    return { ...run, coordinator: { phase: 'training', round: 1, seats: [], waitingFor: null, atMs: this.clock.now() } };
+    return { ...run, coordinator: { phase: 'training', round: 1, totalRounds: 100, seats: [], waitingFor: null, atMs: this.clock.now() } };
   }
 
   private begin({ run }: Row): void {

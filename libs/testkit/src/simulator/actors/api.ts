@@ -69,7 +69,8 @@ export class SimApi {
   private readonly continuity = new ReportContinuity();
   private readonly seen = new Map<string, FleetRow>();
   private readonly suspected = new Map<string, number>();
-  private lately: readonly { readonly atMs: number; readonly shardWorkers: number; readonly idle: number }[] = [];
+  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
+  private idleSince: ReadonlyMap<string, number> = new Map();
   private readonly loop: DispatchLoop;
   private readonly lock: DispatchLock;
   private readonly reader: ReportReader;
@@ -304,17 +305,19 @@ export class SimApi {
       return [id, { silentMs, hasLeft, isSuspected, isRefused: !hasLeft && silentMs > PROBE_AFTER_MS && refused.has(id) }] as const;
     });
     const live = workers.filter(({ process }) => process.isAlive);
-    const idle = live.filter(({ session }) => !session).length;
-    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: live.length, idle }];
+    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: live.length }];
+    const idle = live.filter(({ session }) => !session);
+    this.idleSince = new Map(idle.map(({ id }) => [id, this.idleSince.get(id) ?? now]));
+    const longIdle = [...this.idleSince.values()].filter((since) => now - since >= FEWER_AFTER_MS).length;
     return {
       servers: new Map(servers),
       isReliable: this.continuity.isReliable(now),
       reliableForMs: this.continuity.forMs(now),
-      spareWorkersFor: spareWorkersFor(runs, Math.min(...this.lately.map((seen) => seen.idle))),
+      spareWorkersFor: spareWorkersFor(runs, longIdle, now),
       counts: {
         liveServers: this.cluster.run.shape.isMirrored ? 0 : this.liveHolders().length,
         liveWorkers: live.length,
-        idleWorkers: idle,
+        idleWorkers: idle.length,
         shardWorkersLately: Math.max(...this.lately.map(({ shardWorkers }) => shardWorkers)),
         incompatible: [],
       },

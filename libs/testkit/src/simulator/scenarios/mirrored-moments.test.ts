@@ -161,7 +161,7 @@ test('with maxWorkers a run that has trained for a minute takes workers that are
   );
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
   const asked = cluster.postgres.rows.events.values().filter(({ type }) => type === 'scale.wanted');
-  expect(asked.map(({ message }) => message)).toEqual(['4 workers instead of 2: 2 more are free for it (maxWorkers 4)']);
+  expect(asked.map(({ message }) => message)).toEqual(['4 workers instead of 2: 2 more have nothing to do (maxWorkers 4)']);
   expect(events(cluster, 'run.paused').map(({ data }) => data['redone'])).toEqual([0]);
   expect([sizes[0], sizes.at(-1)]).toEqual([2, 4]);
 });
