@@ -10,9 +10,11 @@ import {
   type JobKind,
   type JobName,
   type RunPage,
+  type ObservedFleet,
   type ObservedRun,
   type SeatFailure,
   type ServerHealth,
+  type SpareWorkers,
   shardWorkersFor,
   spareWorkersFor,
 } from '@paceline/control-plane';
@@ -68,7 +70,7 @@ export class ReconcileTick {
           ...fleet,
           shardWorkersFor: shardWorkersFor(runs, fleet.counts.shardWorkers ?? fleet.counts.liveWorkers),
           // Where there are more runs than a page, others may wait.
-          ...(this.hasPages ? {} : { spareWorkersFor: spareWorkersFor(runs, fleet.counts.shardWorkersIdle ?? 0, Date.now()) }),
+          ...(this.hasPages ? {} : { spareWorkersFor: spareWorkersFor(runs, this.spare(fleet, seatRoom, waiting)) }),
           ...(waiting ? { waiting } : {}),
           ...(seatRoom ? { seatRoom } : {}),
           ...(memory ? { memory } : {}),
@@ -90,6 +92,16 @@ export class ReconcileTick {
   /** @returns runs that could not be looked at, with why @throws when PostgreSQL or Redis is away, or the lock is lost */
   tick(confirmLock: ConfirmLock): Promise<{ runId: string; error: Error }[]> {
     return this.runs.tick(confirmLock);
+  }
+
+  private spare({ counts }: ObservedFleet, seatRoom: SpareWorkers['seatRoom'], waiting: SpareWorkers['waiting']): SpareWorkers {
+    return {
+      idle: counts.shardWorkersIdle ?? 0,
+      connected: counts.shardWorkers ?? counts.liveWorkers,
+      now: Date.now(),
+      ...(seatRoom ? { seatRoom } : {}),
+      ...(waiting ? { waiting } : {}),
+    };
   }
 
   private async read(afterId: string | undefined, confirmLock: ConfirmLock): Promise<RunPage> {

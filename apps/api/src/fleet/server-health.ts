@@ -21,6 +21,9 @@ const PROBE_AFTER_MS = REFUSED_SILENCE_MS - 200;
 const MAX_PROBES_PER_LOOK = 16;
 const MAX_SUSPECTED = 1_000;
 
+/** Looks at the fleet are no further apart while this api dispatches. */
+const WATCHED_WITHIN_MS = 5_000;
+
 @Injectable()
 export class ServerHealthReader {
   /** Servers that a worker could not reach, and when it said so. */
@@ -70,6 +73,8 @@ export class ServerHealthReader {
     const right = alive.worker.filter((row) => this.fleet.isCompatible(row));
     const now = Date.now();
     const hosts = right.filter((row) => this.fleet.holdsShards(row));
+    // Another api may have dispatched meanwhile: nobody knows then what workers did.
+    if (now - (this.lately.at(-1)?.atMs ?? -Infinity) > WATCHED_WITHIN_MS) this.idleSince = new Map();
     this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: hosts.length }];
     const idle = hosts.filter(({ runId }) => runId === null);
     this.idleSince = new Map(idle.map(({ id }) => [id, this.idleSince.get(id) ?? now]));

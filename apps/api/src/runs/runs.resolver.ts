@@ -145,7 +145,7 @@ export class RunsResolver {
 
   @Mutation(() => ChangeRunResult, {
     description:
-      'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit. Where workers hold the shards (multi-worker-mirrored, model-parallel, local-update with `workers`), the run goes on with so many, from a checkpoint and in a new attempt, as soon as they are connected.',
+      'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit. Where workers hold the shards (multi-worker-mirrored, model-parallel, local-update with `workers`), the run goes on with so many, from a checkpoint and in a new attempt, as soon as they are connected; it takes no more by itself then, as `maxWorkers` is taken out of its spec.',
   })
   async scaleRun(
     @CurrentViewer() viewer: Viewer,

@@ -4,7 +4,7 @@ import { afterEnd, type AfterEnd, type AttemptEnd } from '../lifecycle/attempt-e
 import type { RestoreDecision, RestorePoint } from '../lifecycle/lineage.js';
 import { coordinatorOf, parentOf, restoreOf, waitingAt, type StoredAttempt, type StoredRun } from '../dispatch/rows.js';
 import type { PlainMove, RunChange, StatusMove } from './moves.js';
-import { withOtherWorkers } from './shard-workers.js';
+import { takesMoreByItself, withOtherWorkers } from './shard-workers.js';
 
 export interface CountedRun extends StoredRun {
   readonly restartsUsed: number;
@@ -83,6 +83,7 @@ export function begunAttempt(
   keepsWorkers = false,
 ): BegunAttempt {
   const { id, attempt } = run;
+  const { strategy } = run.spec as RunSpec;
   const scaled = keepsWorkers ? undefined : withOtherWorkers(run);
   if (from.kind === 'nothing') return { attempt: undefined, run: {}, move: { to: 'FAILED', reason: NOTHING_LEFT } };
   const restore = from.kind === 'checkpoint' ? from.restore : null;
@@ -98,7 +99,8 @@ export function begunAttempt(
       pauseRequestedAt: null,
       finishedAt: null,
       ...(scaled ? { spec: scaled } : {}),
-      ...(shardHosts((run.spec as RunSpec).strategy) === 'workers' && !keepsWorkers ? { workersWanted: null } : {}),
+      // What it wanted by itself it wants anew, when it has come to the point again.
+      ...(shardHosts(strategy) === 'workers' && (!keepsWorkers || takesMoreByItself(strategy)) ? { workersWanted: null } : {}),
     },
     move: { to: 'QUEUED', reason: `${reason} ${restore ? `from the checkpoint of round ${round}` : 'from round 0'}` },
   };

@@ -117,6 +117,11 @@ it('a person who asks for a number ends what the run takes by itself; its own wi
     event: { message: '3 workers, as before: the others are needed' },
   });
   expect(scaled({ spec, workersWanted: 4 }, 4, 'again')).toEqual({ does: 'nothing' });
+  // A person has ended it between the look and the lock.
+  expect(scaled({}, 4, '1 more has nothing to do')).toEqual({ does: 'nothing' });
+  // What it wanted when its attempt was lost is not kept.
+  const begun = begunAttempt({ id: 'r', attempt: 1, spec, workersWanted: 4 }, { kind: 'beginning' }, 'goes on', true).run;
+  expect([begun.workersWanted, begun.spec]).toEqual([null, undefined]);
 });
 
 it('a number that cannot be had stays wanted', () => {

@@ -38,6 +38,8 @@ export function withOtherWorkers({ spec, workersWanted }: AskedRow): RunSpec | u
   return { ...(spec as RunSpec), strategy: { ...strategy, ...fewest, workers: workersWanted } as typeof present };
 }
 
+export const takesMoreByItself = (strategy: RunSpec['strategy']): boolean => 'maxWorkers' in strategy && strategy.maxWorkers !== undefined;
+
 /** The number is a person's from then on. */
 function withoutMost({ strategy, ...spec }: RunSpec): RunSpec {
   const { maxWorkers: _, ...rest } = strategy as typeof strategy & { readonly maxWorkers?: unknown };
@@ -58,10 +60,10 @@ export function scaleShardWorkers(
       `must be from ${least} to ${most}: each holds a shard and has a replica at least${least > 1 ? ', and a standby is on another worker than its shard' : ''}; to let all workers go, pause it`,
     );
   const present = shardCount(strategy);
-  const takesMore = 'maxWorkers' in strategy && strategy.maxWorkers !== undefined;
+  const takesMore = takesMoreByItself(strategy);
   const endsThat = takesMore && why === undefined;
   if ((workersWanted ?? present) === workers && !endsThat) return { does: 'nothing' };
-  if (why !== undefined && workersWanted !== null && !takesMore) return { does: 'nothing' }; // a person was quicker
+  if (why !== undefined && !takesMore && (workersWanted !== null || workers > present)) return { does: 'nothing' }; // a person was quicker
   const next = withOtherWorkers({ spec: endsThat ? withoutMost(spec as RunSpec) : spec, workersWanted: workers });
   const parsed = next && parseRunSpec(next);
   if (parsed && !parsed.ok) return invalid(parsed.issues.map(({ path, message }) => `${path} ${message}`).join('; '));

@@ -35,7 +35,7 @@ export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: Readonly
   if (isOver(run.status)) return letGo(run);
   if (!hasLiveAttempt(run.status)) return [...letGo(run), ...restart(run, fleet, now)];
   if (run.cancelRequestedAtMs !== null) return cancel(run, run.cancelRequestedAtMs, now);
-  const other = towardsOtherWorkers(run, fleet);
+  const other = towardsOtherWorkers(run, fleet, now);
   if (other.end) return [{ kind: 'end-attempt', end: other.end }];
   const { actions, hasStarted } = place(run, fleet, jobs, now);
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;

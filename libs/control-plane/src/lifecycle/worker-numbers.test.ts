@@ -144,6 +144,7 @@ describe('a run with maxWorkers', () => {
     spareWorkersFor: new Map([[RUN_ID, workers]]),
     ...more,
   });
+  const now = { idle: 1, connected: 9, now: NOW };
   /** Those that have not come to the point. */
   const notYet: ObservedRun[] = [
     trains({ maxWorkers: undefined }),
@@ -173,7 +174,7 @@ describe('a run with maxWorkers', () => {
   it('stays as it is while nobody is spare, or it has not come to the point', () => {
     for (const observed of notYet) {
       expect(kinds(observed, spare(4))).not.toContain('change-workers');
-      expect([...spareWorkersFor([observed], 1, NOW)]).toEqual([]);
+      expect([...spareWorkersFor([observed], now)]).toEqual([]);
     }
     for (const seen of [
       spare(3),
@@ -186,13 +187,26 @@ describe('a run with maxWorkers', () => {
 
   it('shares no worker with another: one run at a time takes more, and none while another waits', () => {
     const [a, b] = ['a', 'b'].map((runId) => trains({ runId })) as [ObservedRun, ObservedRun];
-    expect([...spareWorkersFor([...notYet, a, b], 1, NOW)]).toEqual([['a', 4]]);
+    expect([...spareWorkersFor([...notYet, a, b], now)]).toEqual([['a', 4]]);
     const wants = trains({ runId: 'b', workersWanted: 4 });
-    expect([...spareWorkersFor([a, wants], 1, NOW)]).toEqual([['b', 4]]);
-    expect([...spareWorkersFor([trains({ runId: 'a', workersWanted: 4 }), wants], 1, NOW)]).toEqual([]);
+    expect([...spareWorkersFor([a, wants], now)]).toEqual([['b', 4]]);
+    expect([...spareWorkersFor([trains({ runId: 'a', workersWanted: 4 }), wants], now)]).toEqual([]);
     for (const status of ['QUEUED', 'PROVISIONING', 'RECOVERING'] as const)
       for (const shardHosts of ['workers', 'servers'] as const)
-        expect([...spareWorkersFor([a, run({ status, shardHosts })], 1, NOW)]).toEqual([]);
+        expect([...spareWorkersFor([a, run({ status, shardHosts })], now)]).toEqual([]);
+  });
+
+  it('is not kept from it by one that cannot grow, or waits for what it cannot get', () => {
+    const b = trains({ runId: 'b' });
+    const full = trains({ runId: 'full' });
+    expect([...spareWorkersFor([full, b], { ...now, seatRoom: new Map([['full', 3]]) })]).toEqual([['b', 4]]);
+    const tooMany = run({ ...held, runId: 'x', status: 'QUEUED', serversNeeded: 10 });
+    const asksTooMany = run({ ...held, runId: 'y', workersWanted: 10 });
+    expect([...spareWorkersFor([tooMany, asksTooMany, b], now)]).toEqual([['b', 4]]);
+    const limited = run({ ...held, runId: 'z', status: 'QUEUED' });
+    const wait = { ahead: 0, places: 9, held: 0, heldByOwnTeam: 3, most: 4 };
+    expect([...spareWorkersFor([limited, b], { ...now, waiting: new Map([['z', { ...wait, why: 'limit' }]]) })]).toEqual([['b', 4]]);
+    expect([...spareWorkersFor([limited, b], { ...now, waiting: new Map([['z', { ...wait, why: 'places' }]]) })]).toEqual([]);
   });
 
   it('asks for the checkpoint while the workers are there, and calls it off when they are not', () => {
@@ -218,5 +232,13 @@ describe('a run with maxWorkers', () => {
     const seen = { ...withWorkers(3), shardWorkersFor: new Map([[RUN_ID, 2]]) };
     expect(decide(waits, seen)).toContainEqual({ kind: 'change-workers', workers: 2, why: 'only 2 are free for it (minWorkers 2)' });
     expect(kinds({ ...waits, maxWorkers: undefined }, seen)).not.toContain('change-workers');
+    // It wanted more when its attempt was lost.
+    expect(decide({ ...waits, workersWanted: 4 }, seen)).toContainEqual(expect.objectContaining({ kind: 'change-workers', workers: 2 }));
+    // One of three was there a moment ago.
+    expect(kinds(waits, { ...withWorkers(2, 3), shardWorkersFor: new Map([[RUN_ID, 2]]) })).not.toContain('change-workers');
+    const wait = { ahead: 0, places: 9, held: 0, heldByOwnTeam: 2, why: 'limit', most: 4 } as const;
+    expect(decide(waits, { ...withWorkers(9), waiting: new Map([[RUN_ID, wait]]) })).toContainEqual(
+      expect.objectContaining({ kind: 'change-workers', workers: 2 }),
+    );
   });
 });

@@ -27,22 +27,45 @@ const workersFor = ({ runId }: ObservedRun, { counts, shardWorkersFor }: Observe
 export function shardWorkersFor(runs: readonly ObservedRun[], connected: number): ReadonlyMap<string, number> {
   const hosting = runs.filter(({ shardHosts }) => shardHosts === 'workers');
   const holdersOf = ({ servers, status }: ObservedRun): readonly string[] =>
-    hasLiveAttempt(status) ? servers.flatMap(({ claim }) => (claim ? [claim.address.serverId] : [])) : [];
+    hasLiveAttempt(status) ? servers.flatMap(({ claim, isDropped }) => (claim && !isDropped ? [claim.address.serverId] : [])) : [];
   const held = hosting.map((run) => new Set(holdersOf(run)).size);
   const heldByAll = held.reduce((sum, workers) => sum + workers, 0);
   return new Map(hosting.map(({ runId }, i) => [runId, Math.max(0, connected - heldByAll + held[i]!)]));
 }
 
+/** What `spareWorkersFor` looks at beside the runs. */
+export interface SpareWorkers {
+  /** Workers that may hold a shard, and have had no work for `FEWER_AFTER_MS`. */
+  readonly idle: number;
+  /** All that may hold a shard. */
+  readonly connected: number;
+  readonly now: number;
+  readonly seatRoom?: ObservedFleet['seatRoom'];
+  readonly waiting?: ObservedFleet['waiting'];
+}
+
 /**
  * `ObservedFleet.spareWorkersFor`: what one of these runs may have, so that two do not take the same worker. None takes more while another run waits for
- * anything.
- * @param idle workers that may hold a shard, and have had no work for `FEWER_AFTER_MS`
+ * something that it can get.
  */
-export function spareWorkersFor(runs: readonly ObservedRun[], idle: number, now: number): ReadonlyMap<string, number> {
-  const isWaiting = ({ status }: ObservedRun): boolean => status === 'QUEUED' || status === 'PROVISIONING' || status === 'RECOVERING';
-  const wishes = runs.filter((run) => run.shardHosts === 'workers' && run.status === 'RUNNING' && run.workersWanted !== null);
-  if (runs.some(isWaiting) || wishes.length > 1) return new Map();
-  const [growing] = wishes.length > 0 ? wishes : runs.filter((run) => run.workersWanted === null && mayTakeMore(run, now));
+export function spareWorkersFor(
+  runs: readonly ObservedRun[],
+  { idle, connected, now, seatRoom, waiting }: SpareWorkers,
+): ReadonlyMap<string, number> {
+  const isHosting = ({ shardHosts }: ObservedRun): boolean => shardHosts === 'workers';
+  const waits = (run: ObservedRun): boolean =>
+    (run.status === 'QUEUED' || run.status === 'PROVISIONING' || run.status === 'RECOVERING') &&
+    waiting?.get(run.runId)?.why !== 'limit' &&
+    !(isHosting(run) && presentWorkers(run) > connected);
+  const isAskedFor = (run: ObservedRun): boolean =>
+    isHosting(run) && run.status === 'RUNNING' && run.workersWanted !== null && run.workersWanted <= connected;
+  const asked = runs.filter(isAskedFor);
+  if (runs.some(waits) || asked.length > 1) return new Map();
+  const mayHave = (run: ObservedRun): number => Math.min(run.maxWorkers ?? 0, seatRoom?.get(run.runId) ?? Infinity);
+  const [growing] =
+    asked.length > 0
+      ? asked
+      : runs.filter((run) => run.workersWanted === null && mayTakeMore(run, now) && mayHave(run) > presentWorkers(run));
   return new Map(growing ? [[growing.runId, presentWorkers(growing) + idle]] : []);
 }
 
@@ -62,6 +85,13 @@ function mayTakeMore(run: ObservedRun, now: number): boolean {
   return trainedMs >= attempt * MORE_AFTER_MS && roundMs <= LONGEST_ROUND_MS && isLongEnough;
 }
 
+/** The number that a run may have by itself now: the present one at least. */
+function ownRoom(run: ObservedRun, { spareWorkersFor: spare, seatRoom }: ObservedFleet, now: number): number {
+  const present = presentWorkers(run);
+  if (run.maxWorkers === undefined || !mayTakeMore(run, now)) return present;
+  return Math.max(present, Math.min(run.maxWorkers, spare?.get(run.runId) ?? present, seatRoom?.get(run.runId) ?? Infinity));
+}
+
 /** What a run wants by itself: a person who asks for a number ends that (changes/shard-workers.ts). */
 const isOwnWish = ({ maxWorkers, workersWanted }: ObservedRun): boolean => maxWorkers !== undefined && workersWanted !== null;
 
@@ -76,10 +106,12 @@ function otherWorkers(run: ObservedRun): number | undefined {
 export function towardsOtherWorkers(
   run: ObservedRun,
   fleet: ObservedFleet,
+  now: number,
 ): { readonly asksForCheckpoint?: true; readonly end?: AttemptEnd; readonly reason?: string } {
   const workers = otherWorkers(run);
   if (workers === undefined || (run.coordinator && AFTER_TRAINING.includes(run.coordinator.phase))) return {};
-  const free = isOwnWish(run) && workers > presentWorkers(run) ? (fleet.spareWorkersFor?.get(run.runId) ?? 0) : workersFor(run, fleet);
+  const isOwn = isOwnWish(run) && workers > presentWorkers(run);
+  const free = isOwn && run.control.action !== pauseField(run.attempt) ? ownRoom(run, fleet, now) : workersFor(run, fleet);
   if (run.status === 'RUNNING') {
     if (free < workers) return { reason: `training goes on, and takes ${workers} workers when so many are free for it: ${free} are` };
     return { asksForCheckpoint: true, reason: `finishes its round and writes a checkpoint; ${goesOnWith(workers)}` };
@@ -98,11 +130,15 @@ export const keepsWorkers = (run: ObservedRun, fleet: ObservedFleet): boolean =>
 export function fewerByItself(run: ObservedRun, fleet: ObservedFleet, now: number): DispatchAction[] {
   const { counts, reliableForMs } = fleet;
   const { minWorkers, maxWorkers, servers, status, workersWanted } = run;
-  if (minWorkers === undefined || workersWanted !== null || status !== 'QUEUED') return [];
+  const isGrowing = isOwnWish(run) && workersWanted! > presentWorkers(run);
+  if (minWorkers === undefined || status !== 'QUEUED' || (workersWanted !== null && !isGrowing)) return [];
   const waitedMs = Math.min(reliableForMs, ...servers.map(({ madeAtMs }) => now - madeAtMs));
   const connected = Math.max(counts.shardWorkersLately ?? 0, counts.shardWorkers ?? counts.liveWorkers);
-  // What it has taken by itself it gives back when others hold it.
-  const there = maxWorkers === undefined ? connected : Math.min(connected, workersFor(run, fleet));
+  // What it has taken by itself it gives back when others hold it, or its team may not have so many. A worker that was there lately counts.
+  const gone = connected - (counts.shardWorkers ?? counts.liveWorkers);
+  const wait = fleet.waiting?.get(run.runId);
+  const inTeam = wait?.why === 'limit' ? wait.most - wait.heldByOwnTeam : Infinity;
+  const there = maxWorkers === undefined ? connected : Math.min(connected, workersFor(run, fleet) + gone, inTeam);
   if (waitedMs < FEWER_AFTER_MS || there < minWorkers || there >= presentWorkers(run)) return [];
   return [
     {
@@ -118,8 +154,7 @@ export function moreByItself(run: ObservedRun, fleet: ObservedFleet, now: number
   const { maxWorkers, workersWanted, attempt, control } = run;
   if (maxWorkers === undefined || run.status !== 'RUNNING' || fleet.reliableForMs < FEWER_AFTER_MS) return [];
   const present = presentWorkers(run);
-  const room = Math.min(maxWorkers, fleet.spareWorkersFor?.get(run.runId) ?? present, fleet.seatRoom?.get(run.runId) ?? Infinity);
-  const workers = mayTakeMore(run, now) ? Math.max(present, room) : present;
+  const workers = ownRoom(run, fleet, now);
   if (workersWanted === null) {
     if (workers === present) return [];
     const more = workers - present;

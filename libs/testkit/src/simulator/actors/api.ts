@@ -313,7 +313,7 @@ export class SimApi {
       servers: new Map(servers),
       isReliable: this.continuity.isReliable(now),
       reliableForMs: this.continuity.forMs(now),
-      spareWorkersFor: spareWorkersFor(runs, longIdle, now),
+      spareWorkersFor: spareWorkersFor(runs, { idle: longIdle, connected: live.length, now }),
       counts: {
         liveServers: this.cluster.run.shape.isMirrored ? 0 : this.liveHolders().length,
         liveWorkers: live.length,
