@@ -268,15 +268,13 @@ const blocked = (part) => part.needsBuild && results.get('build')?.failed;
  */
 async function runAll(parts, flags) {
   const [filling, waiting] = [parts.filter((part) => part.fillsTheMachine), parts.filter((part) => !part.fillsTheMachine)];
-  /** @param {Part} part @param {boolean} alone */
-  const run = async (part, alone) => {
-    if (blocked(part)) results.set(part.name, NOT_BUILT);
-    else await runPart(part, { alone, flags });
-  };
-  for (const part of filling) await run(part, true);
+  for (const part of filling) await runPart(part, { alone: true, flags });
   const alone = waiting.length === 1;
   const lane = async () => {
-    for (let part = waiting.shift(); part; part = waiting.shift()) await run(part, alone);
+    for (let part = waiting.shift(); part; part = waiting.shift()) {
+      if (blocked(part)) results.set(part.name, NOT_BUILT);
+      else await runPart(part, { alone, flags });
+    }
   };
   await Promise.all(Array.from({ length: LANES }, lane));
   for (const failed of again) await runAgain(failed, flags);

@@ -117,6 +117,7 @@ export {
 } from './dispatch/rows.js';
 export { begunAttempt, endedAttempt } from './changes/attempts.js';
 export { withOtherWorkers } from './changes/shard-workers.js';
+export { ShardWorkerWatch } from './lifecycle/shard-worker-watch.js';
 export { shardWorkersFor, spareWorkersFor, type SpareWorkers } from './lifecycle/worker-numbers.js';
 export { leadAnswer, type SettledLead, settledLead } from './changes/leads.js';
 export { isDue, type Moved, movedTo, type RunChange, type StatusMove, type StoredEvent } from './changes/moves.js';

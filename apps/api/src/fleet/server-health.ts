@@ -5,7 +5,7 @@
 import { createConnection } from 'node:net';
 import { Injectable } from '@nestjs/common';
 import {
-  FEWER_AFTER_MS,
+  ShardWorkerWatch,
   LOST_AFTER_MS,
   REFUSED_SILENCE_MS,
   type FleetCounts,
@@ -21,17 +21,11 @@ const PROBE_AFTER_MS = REFUSED_SILENCE_MS - 200;
 const MAX_PROBES_PER_LOOK = 16;
 const MAX_SUSPECTED = 1_000;
 
-/** Looks at the fleet are no further apart while this api dispatches. */
-const WATCHED_WITHIN_MS = 5_000;
-
 @Injectable()
 export class ServerHealthReader {
   /** Servers that a worker could not reach, and when it said so. */
   private readonly suspected = new Map<string, number>();
-  /** What was seen within the last `FEWER_AFTER_MS`. */
-  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
-  /** Since when workers that may hold a shard have been seen without work, by their ids. */
-  private idleSince: ReadonlyMap<string, number> = new Map();
+  private readonly shardWorkers = new ShardWorkerWatch();
 
   constructor(private readonly fleet: Fleet) {}
 
@@ -71,18 +65,10 @@ export class ServerHealthReader {
     const [workers, servers] = await Promise.all([this.fleet.list('worker'), this.fleet.list('server')]);
     const alive = { worker: workers.filter((row) => this.fleet.isAlive(row)), server: servers.filter((row) => this.fleet.isAlive(row)) };
     const right = alive.worker.filter((row) => this.fleet.isCompatible(row));
-    const now = Date.now();
-    const hosts = right.filter((row) => this.fleet.holdsShards(row));
-    // Another api may have dispatched meanwhile: nobody knows then what workers did.
-    if (now - (this.lately.at(-1)?.atMs ?? -Infinity) > WATCHED_WITHIN_MS) this.idleSince = new Map();
-    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: hosts.length }];
-    const idle = hosts.filter(({ runId }) => runId === null);
-    this.idleSince = new Map(idle.map(({ id }) => [id, this.idleSince.get(id) ?? now]));
+    const hosts = right.filter((row) => this.fleet.holdsShards(row)).map(({ id, runId }) => ({ id, isIdle: runId === null }));
     return {
       liveWorkers: right.length,
-      shardWorkers: hosts.length,
-      shardWorkersLately: Math.max(...this.lately.map((seen) => seen.shardWorkers)),
-      shardWorkersIdle: [...this.idleSince.values()].filter((since) => now - since >= FEWER_AFTER_MS).length,
+      ...this.shardWorkers.look(hosts, Date.now()),
       idleWorkers: right.filter(({ runId }) => runId === null).length,
       liveServers: alive.server.filter((row) => this.fleet.isCompatible(row)).length,
       incompatible: (['worker', 'server'] as const).flatMap((role) =>

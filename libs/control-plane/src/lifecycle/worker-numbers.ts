@@ -92,8 +92,9 @@ function ownRoom(run: ObservedRun, { spareWorkersFor: spare, seatRoom }: Observe
   return Math.max(present, Math.min(run.maxWorkers, spare?.get(run.runId) ?? present, seatRoom?.get(run.runId) ?? Infinity));
 }
 
-/** What a run wants by itself: a person who asks for a number ends that (changes/shard-workers.ts). */
-const isOwnWish = ({ maxWorkers, workersWanted }: ObservedRun): boolean => maxWorkers !== undefined && workersWanted !== null;
+/** Whether a run wants more by itself: a person who asks for a number ends that (changes/shard-workers.ts). */
+const wantsMoreByItself = (run: ObservedRun): boolean =>
+  run.maxWorkers !== undefined && run.workersWanted !== null && run.workersWanted > presentWorkers(run);
 
 /** The number that the next attempt is to have; undefined where nobody wants another. */
 function otherWorkers(run: ObservedRun): number | undefined {
@@ -110,8 +111,7 @@ export function towardsOtherWorkers(
 ): { readonly asksForCheckpoint?: true; readonly end?: AttemptEnd; readonly reason?: string } {
   const workers = otherWorkers(run);
   if (workers === undefined || (run.coordinator && AFTER_TRAINING.includes(run.coordinator.phase))) return {};
-  const isOwn = isOwnWish(run) && workers > presentWorkers(run);
-  const free = isOwn && run.control.action !== pauseField(run.attempt) ? ownRoom(run, fleet, now) : workersFor(run, fleet);
+  const free = wantsMoreByItself(run) && run.control.action !== pauseField(run.attempt) ? ownRoom(run, fleet, now) : workersFor(run, fleet);
   if (run.status === 'RUNNING') {
     if (free < workers) return { reason: `training goes on, and takes ${workers} workers when so many are free for it: ${free} are` };
     return { asksForCheckpoint: true, reason: `finishes its round and writes a checkpoint; ${goesOnWith(workers)}` };
@@ -130,8 +130,7 @@ export const keepsWorkers = (run: ObservedRun, fleet: ObservedFleet): boolean =>
 export function fewerByItself(run: ObservedRun, fleet: ObservedFleet, now: number): DispatchAction[] {
   const { counts, reliableForMs } = fleet;
   const { minWorkers, maxWorkers, servers, status, workersWanted } = run;
-  const isGrowing = isOwnWish(run) && workersWanted! > presentWorkers(run);
-  if (minWorkers === undefined || status !== 'QUEUED' || (workersWanted !== null && !isGrowing)) return [];
+  if (minWorkers === undefined || status !== 'QUEUED' || (workersWanted !== null && !wantsMoreByItself(run))) return [];
   const waitedMs = Math.min(reliableForMs, ...servers.map(({ madeAtMs }) => now - madeAtMs));
   const connected = Math.max(counts.shardWorkersLately ?? 0, counts.shardWorkers ?? counts.liveWorkers);
   // What it has taken by itself it gives back when others hold it, or its team may not have so many. A worker that was there lately counts.

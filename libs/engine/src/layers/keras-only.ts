@@ -4,14 +4,13 @@
  */
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { stockClass, type Args, type LayerClass } from './replace-class.js';
+import { single, stockClass, type Args, type LayerClass } from './replace-class.js';
 import { resizingMatrix, type Interpolation } from './preprocessing/resizing.js';
 
 type Shape = (number | null)[];
 type Kwargs = Record<string, unknown>;
 type Activation = { apply(x: tf.Tensor): tf.Tensor };
 
-const single = (inputs: tf.Tensor | tf.Tensor[]): tf.Tensor => (Array.isArray(inputs) ? inputs[0]! : inputs);
 function register(layer: unknown): void {
   tf.serialization.registerClass(layer as tf.serialization.SerializableConstructor<tf.serialization.Serializable>);
 }

@@ -3,9 +3,7 @@
  * mask is a constant to the gradient, which is zero for the steps that are masked.
  */
 import * as tf from '@tensorflow/tfjs-core';
-import { replaceClass, type LayerClass } from './replace-class.js';
-
-const single = (inputs: tf.Tensor | tf.Tensor[]): tf.Tensor => (Array.isArray(inputs) ? inputs[0]! : inputs);
+import { replaceClass, single, type LayerClass } from './replace-class.js';
 
 /** True for the steps that stay: [batch, …, steps], with a last dimension of one where it is kept. */
 const staying = (input: tf.Tensor, value: number, keepsDimension: boolean): tf.Tensor =>

@@ -16,6 +16,9 @@ export interface LayerClass {
   fromConfig(cls: LayerClass, config: Args): RegisteredLayer;
 }
 
+/** The tensor that a layer with one input is called on. */
+export const single = (inputs: tf.Tensor | tf.Tensor[]): tf.Tensor => (Array.isArray(inputs) ? inputs[0]! : inputs);
+
 /** The class that is registered under a name. */
 export function stockClass(name: string): LayerClass {
   const entry = tf.serialization.SerializationMap.getMap().classNameMap[name] as unknown as readonly [LayerClass] | undefined;

@@ -3,7 +3,7 @@
  * alpha 1 alone, the third cannot be differentiated. What Keras computes for ReLU: max_value from max_value on, x from the threshold on, negative_slope · (x − threshold) below.
  */
 import * as tf from '@tensorflow/tfjs-core';
-import { replaceClass, type Args, type LayerClass } from '../replace-class.js';
+import { replaceClass, single, type Args, type LayerClass } from '../replace-class.js';
 
 interface Rectifier {
   readonly threshold: number;
@@ -28,8 +28,6 @@ function rectify(input: tf.Tensor, { threshold, slope, max }: Rectifier, isPasse
   });
   return op(input);
 }
-
-const single = (inputs: tf.Tensor | tf.Tensor[]): tf.Tensor => (Array.isArray(inputs) ? inputs[0]! : inputs);
 
 function withSlopeAndThreshold(stock: LayerClass): LayerClass {
   return class extends stock {

@@ -3,12 +3,10 @@
  * Where a mask leaves none, Keras divides zero by zero; here the mean is zero, so that one empty text does not end a run.
  */
 import * as tf from '@tensorflow/tfjs-core';
-import { replaceClass, type Args, type LayerClass } from '../replace-class.js';
+import { replaceClass, single, type Args, type LayerClass } from '../replace-class.js';
 
 type Shape = (number | null)[];
 type Kwargs = Record<string, unknown>;
-
-const single = (inputs: tf.Tensor | tf.Tensor[]): tf.Tensor => (Array.isArray(inputs) ? inputs[0]! : inputs);
 
 /** [batch, steps, channels] or [batch, height, width, channels], with channels first where the layer says so. */
 function keeping(stock: LayerClass): LayerClass {

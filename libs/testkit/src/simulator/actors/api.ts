@@ -15,7 +15,6 @@ import {
   jobNameOf,
   JobStates,
   leadFieldName,
-  FEWER_AFTER_MS,
   LOST_AFTER_MS,
   placementJobOf,
   priorityOf,
@@ -24,6 +23,7 @@ import {
   RedisUnavailableError,
   ReportReader,
   sendOutbox,
+  ShardWorkerWatch,
   spareWorkersFor,
   stepTaskJobId,
   stepTaskJobOf,
@@ -69,8 +69,7 @@ export class SimApi {
   private readonly continuity = new ReportContinuity();
   private readonly seen = new Map<string, FleetRow>();
   private readonly suspected = new Map<string, number>();
-  private lately: readonly { readonly atMs: number; readonly shardWorkers: number }[] = [];
-  private idleSince: ReadonlyMap<string, number> = new Map();
+  private readonly shardWorkers = new ShardWorkerWatch();
   private readonly loop: DispatchLoop;
   private readonly lock: DispatchLock;
   private readonly reader: ReportReader;
@@ -305,20 +304,18 @@ export class SimApi {
       return [id, { silentMs, hasLeft, isSuspected, isRefused: !hasLeft && silentMs > PROBE_AFTER_MS && refused.has(id) }] as const;
     });
     const live = workers.filter(({ process }) => process.isAlive);
-    this.lately = [...this.lately.filter(({ atMs }) => now - atMs <= FEWER_AFTER_MS), { atMs: now, shardWorkers: live.length }];
-    const idle = live.filter(({ session }) => !session);
-    this.idleSince = new Map(idle.map(({ id }) => [id, this.idleSince.get(id) ?? now]));
-    const longIdle = [...this.idleSince.values()].filter((since) => now - since >= FEWER_AFTER_MS).length;
+    const seen = live.map(({ id, session }) => ({ id, isIdle: !session }));
+    const counts = this.shardWorkers.look(seen, now);
     return {
       servers: new Map(servers),
       isReliable: this.continuity.isReliable(now),
       reliableForMs: this.continuity.forMs(now),
-      spareWorkersFor: spareWorkersFor(runs, { idle: longIdle, connected: live.length, now }),
+      spareWorkersFor: spareWorkersFor(runs, { idle: counts.shardWorkersIdle, connected: live.length, now }),
       counts: {
         liveServers: this.cluster.run.shape.isMirrored ? 0 : this.liveHolders().length,
         liveWorkers: live.length,
-        idleWorkers: idle.length,
-        shardWorkersLately: Math.max(...this.lately.map(({ shardWorkers }) => shardWorkers)),
+        idleWorkers: seen.filter(({ isIdle }) => isIdle).length,
+        ...counts,
         incompatible: [],
       },
     };
