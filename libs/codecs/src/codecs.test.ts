@@ -110,8 +110,8 @@ describe.each(named)('$name', ({ codec, spec }) => {
       expect(sent.length > 0).toBe(spec.kind !== 'threshold' || Math.abs(constant) >= spec.threshold!);
       for (const value of sent)
         expect(Math.abs(value / constant / standsFor - 1)).toBeLessThan(isDrawn ? 0.5 : spec.kind === 'power-sgd' ? 0.06 : 0.02);
-      // In fewer bits each is rounded to a step.
-      const tolerance = spec.values && spec.values !== 'float32' ? 0.01 : 1e-4;
+      // In fewer bits each is rounded to a step: of 4 bits, the sum of 210 has a standard error of half a percent.
+      const tolerance = spec.values && spec.values !== 'float32' ? 0.02 : 1e-4;
       if (isDrawn) expect(Math.abs(sent.reduce((sum, value) => sum + value, 0) / constant / x.length - 1)).toBeLessThan(tolerance);
     }
   });

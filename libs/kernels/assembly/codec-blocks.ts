@@ -12,9 +12,14 @@ export function hash(x: u32): u32 {
   return x ^ (x >> 15);
 }
 
-export function hash4(x: v128): v128 {
+/** One round of `hash`, for rounding at random: neither its low nor its high bits follow from those of another element of the block. */
+export function shortHash(x: u32): u32 {
+  x = (x ^ (x >> 16)) * HASH_1;
+  return x ^ (x >> 15);
+}
+
+export function shortHash4(x: v128): v128 {
   x = i32x4.mul(v128.xor(x, i32x4.shr_u(x, 16)), i32x4.splat(HASH_1));
-  x = i32x4.mul(v128.xor(x, i32x4.shr_u(x, 15)), i32x4.splat(HASH_2));
   return v128.xor(x, i32x4.shr_u(x, 15));
 }
 

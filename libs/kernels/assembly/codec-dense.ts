@@ -2,7 +2,7 @@
  * Encodings of gradients that keep every element: half precision, whole numbers with a step per block, signs. What each byte means is written beside the
  * plain TypeScript of src/codec-references.ts. Random bits are a hash of (key + element): the same elements under the same key are the same bytes.
  */
-import { BLOCK, HASH_STEP, hash, hash4, largestMagnitude } from './codec-blocks';
+import { BLOCK, HASH_STEP, largestMagnitude, shortHash, shortHash4 } from './codec-blocks';
 
 /** Blocks whose largest magnitude is smaller are zero: the reciprocal of their step would overflow. */
 const LEAST: f32 = 1e-35;
@@ -156,17 +156,22 @@ export function fromBfloat(src: usize, dst: usize, n: u32): void {
 
 // ---- whole numbers with a step per block ----
 
+/** Sums with it lie between 256 and 512 for numbers of 8 bits, so the last bit of each is 2^-15. */
+const CENTRE: f32 = 384;
+/** What is left of the bits of a sum behind its fraction, where the number is 0. */
+const CENTRE_WHOLE: u32 = 0x43c00000 >> 15;
+
 /**
- * Numbers of four elements: rounded up where the fraction and the 16 random bits of its lane make one. No element is NaN.
- * @param random of each lane, 7 bits higher than its value; other bits are not read
+ * Numbers of four elements, CENTRE_WHOLE more: rounded up where the fraction, of 15 bits, and the random bits make one. No element is NaN.
+ * @param random 15 bits in each lane
  */
 function whole4(x: v128, random: v128, inverse: v128): v128 {
-  // 1 + (random + 0.5) / 2^16, less 1.
-  const digits = v128.or(v128.and(random, i32x4.splat(0x007fff80)), i32x4.splat(0x3f800040));
-  const dither = f32x4.sub(digits, f32x4.splat(1));
-  const rounded = f32x4.floor(f32x4.add(f32x4.mul(x, inverse), dither));
-  // The sum with 1.5 · 2^23 has the whole number in its low bits.
-  return i32x4.sub(f32x4.add(rounded, f32x4.splat(12582912)), i32x4.splat(0x4b400000));
+  return i32x4.shr_u(i32x4.add(f32x4.add(f32x4.mul(x, inverse), f32x4.splat(CENTRE)), random), 15);
+}
+
+/** Numbers of two fours as 16 bits each. */
+function whole8(first: v128, second: v128): v128 {
+  return i16x8.sub(i16x8.narrow_i32x4_u(first, second), i16x8.splat(<i16>CENTRE_WHOLE));
 }
 
 /** Keys of the first of 16 elements, as whole16 takes them; those of the next 16 are `NEXT_16` more. */
@@ -176,27 +181,25 @@ function keysOf(key: u32): v128 {
 
 const NEXT_16: u32 = 8 * HASH_STEP;
 
-/** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low half. Numbers are cut to ±most once they are bytes: they are few more. */
+/** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low 15 bits and the other its high ones. Numbers are cut to ±most once they are bytes: they are few more. */
 function whole16(src: usize, keys: v128, inverse: v128, most: v128): v128 {
-  const first = hash4(keys);
-  const second = hash4(i32x4.add(keys, i32x4.splat(4 * HASH_STEP)));
-  const low = i16x8.narrow_i32x4_s(
-    whole4(v128.load(src), i32x4.shl(first, 7), inverse),
-    whole4(v128.load(src, 16), i32x4.shr_u(first, 9), inverse),
-  );
-  const high = i16x8.narrow_i32x4_s(
-    whole4(v128.load(src, 32), i32x4.shl(second, 7), inverse),
-    whole4(v128.load(src, 48), i32x4.shr_u(second, 9), inverse),
+  const first = shortHash4(keys);
+  const second = shortHash4(i32x4.add(keys, i32x4.splat(4 * HASH_STEP)));
+  const lower = i32x4.splat(0x7fff);
+  const low = whole8(whole4(v128.load(src), v128.and(first, lower), inverse), whole4(v128.load(src, 16), i32x4.shr_u(first, 17), inverse));
+  const high = whole8(
+    whole4(v128.load(src, 32), v128.and(second, lower), inverse),
+    whole4(v128.load(src, 48), i32x4.shr_u(second, 17), inverse),
   );
   return i8x16.min_s(i8x16.max_s(i8x16.narrow_i16x8_s(low, high), i8x16.neg(most)), most);
 }
 
 /** Element i of a group, as whole16 does it. */
 function whole1(x: f32, i: u32, key: u32, inverse: f32, most: i32): i32 {
-  const both = hash(key + (((i >> 3) << 2) + (i & 3)) * HASH_STEP);
-  const random = i & 4 ? both >> 16 : both & 0xffff;
-  const rounded = floor<f32>(x * inverse + (<f32>random + <f32>0.5) * <f32>1.52587890625e-5);
-  return min(max(<i32>rounded, -most), most);
+  const both = shortHash(key + (((i >> 3) << 2) + (i & 3)) * HASH_STEP);
+  const random = i & 4 ? both >> 17 : both & 0x7fff;
+  const whole = <i32>((reinterpret<u32>(x * inverse + CENTRE) + random) >> 15) - <i32>CENTRE_WHOLE;
+  return min(max(whole, -most), most);
 }
 
 /** 16 bytes hold `group` numbers: those of one position in each lane of 8 bits, lowest bits first. */
@@ -232,6 +235,15 @@ function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32,
   const group = groupOf(bits);
   const inverse4 = f32x4.splat(inverse);
   let keys = keysOf(key);
+  // A number of 8 bits is its byte: nothing has to be shifted.
+  while (bits == 8 && n >= 16) {
+    v128.store(out, whole16(src, keys, inverse4, most));
+    keys = i32x4.add(keys, i32x4.splat(NEXT_16));
+    out += 16;
+    src += 64;
+    key += 8 * HASH_STEP;
+    n -= 16;
+  }
   while (n >= group) {
     let packed = i32x4.splat(0);
     for (let part: u32 = 0; part < 8 / bits; part++) {

@@ -22,6 +22,13 @@ function hash(key: number, element: number): number {
   return (x ^ (x >>> 15)) >>> 0;
 }
 
+/** One round of it, with which numbers are rounded. */
+function shortHash(key: number, element: number): number {
+  const sum = (key + Math.imul(element, HASH_STEP)) >>> 0;
+  const x = Math.imul(sum ^ (sum >>> 16), 0x21f0aaad);
+  return (x ^ (x >>> 15)) >>> 0;
+}
+
 const word = new Uint32Array(1);
 const float = new Float32Array(word.buffer);
 const bitsOf = (x: number): number => {
@@ -104,11 +111,12 @@ export function quantize(src: Float32Array, bits: number, key: number): Uint8Arr
     if (!(top >= LEAST && top < Infinity)) continue;
     const inverse = f32(most / top);
     for (let i = from; i < to; i++) {
-      // Elements i and i + 4 of eight share a hash: the first has its low half.
-      const random = hash(key, (i >> 3) * 4 + (i & 3));
-      const dither = ((i & 4 ? random >>> 16 : random & 0xffff) + 0.5) * 2 ** -16;
-      const rounded = Math.floor(f32(f32(src[i]! * inverse) + dither));
-      const q = Math.min(Math.max(rounded, -most), most);
+      // Elements i and i + 4 of eight share a hash: the first has its low 15 bits, the other its high ones.
+      const both = shortHash(key, (i >> 3) * 4 + (i & 3));
+      const random = (i & 4 ? both >>> 17 : both & 0x7fff) * 2 ** -15;
+      // The sum with 384 has 15 bits of fraction.
+      const fixed = f32(f32(src[i]! * inverse) + 384) - 384;
+      const q = Math.min(Math.max(Math.floor(fixed + random), -most), most);
       const { byte, shift } = placeOf(i, bits);
       out[4 * blocks.length + byte]! |= (q & ((1 << bits) - 1)) << shift;
     }

@@ -315,7 +315,7 @@ describe.each<[string, MakePair]>([
   });
 
   it('is heard when it refuses a peer that goes on sending', async () => {
-    const pair = await makePair({ lingerMs: 5000 });
+    const pair = await makePair({ lingerMs: 60_000 });
     pair.farSees.payloadFor = () => {
       throw new ProtocolError('STALE_FENCE', 'attempt 1, present is 2');
     };
