@@ -32,7 +32,8 @@ import {
   valuesOf,
   type Values,
 } from './gathered.js';
-import { powerSgd, type Shapes } from './power-sgd.js';
+import type { Shapes } from './low-rank.js';
+import { powerSgd } from './power-sgd.js';
 
 const FLOAT_BYTES = 4;
 

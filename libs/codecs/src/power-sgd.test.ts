@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { codecOf } from './codecs.js';
 import { GradientEncoder } from './gradient-encoder.js';
 import { codecKey } from './codec.js';
-import type { Shapes } from './power-sgd.js';
+import type { Shapes } from './low-rank.js';
 
 /** A matrix of 90 x 40 whose chunks begin in the middle of rows, its bias, and a matrix that is too small. */
 const CHUNK = 1000;

@@ -5,56 +5,18 @@
  *   P = M · Q of the round before, its columns made orthonormal          (one step of a power iteration, with a warm start)
  *   Q = Mᵀ · P                                                           sent: P and Q; decoded: P · Qᵀ; kept: M − P · Qᵀ, and Q
  *
- * The paper adds up P over all workers, then Q, because an all-reduce can only add; that takes two exchanges a round. A parameter server decodes what each
+ * The paper adds up P over all workers, then Q, because an all-reduce can only add; that takes two exchanges a round (low-rank-sum.ts). A parameter server decodes what each
  * replica sends and adds that, so one is enough, and the sum of R replicas has up to R times the rank. Columns are rounded at random to 8 bits each; what that
  * loses is kept too. Vectors, such as biases, and matrices that would not become half as short, are sent as they are.
  */
 import { quantizedBytes, type Arena } from '@paceline/kernels';
 import { DEFAULT_RANK, type CodecSpec } from '@paceline/spec';
 import { codecKey, type Codec, type WarmStart } from './codec.js';
+import { begin, orthonormal, pieceOf, piecesOf, product, scale, times, transposedTimes, type Piece, type Shapes } from './low-rank.js';
 
 const FLOAT_BYTES = 4;
 const BITS = 8;
 const NUMBER = 11;
-/** As in PyTorch's hook: a matrix whose P and Q have more than half of its elements is sent as it is. */
-const LEAST_COMPRESSION = 2;
-
-/** Where chunks and variables lie: a `Layout` of libs/learning. */
-export interface Shapes {
-  readonly variables: readonly { readonly shape: readonly number[]; readonly offset: number; readonly length: number }[];
-  readonly chunks: readonly { readonly offset: number; readonly length: number }[];
-}
-
-/** A part of a chunk: elements of one variable, as rows of so many columns. Of its first row `head` elements are missing, and count as 0. */
-interface Piece {
-  readonly at: number;
-  readonly length: number;
-  readonly columns: number;
-  readonly head: number;
-  readonly rows: number;
-  /** 0: as it is. */
-  readonly rank: number;
-}
-
-function pieceOf(at: number, length: number, columns: number, head: number, wanted: number): Piece {
-  const rows = Math.ceil((head + length) / columns);
-  const rank = Math.min(wanted, rows, columns);
-  const isShorter = columns > 1 && rows > 1 && (rows + columns) * rank * LEAST_COMPRESSION <= length;
-  return { at, length, columns, head, rows, rank: isShorter ? rank : 0 };
-}
-
-/** The last dimension is that of the columns: outputs, of dense layers and convolutions. */
-function piecesOf({ variables, chunks }: Shapes, index: number, rank: number): Piece[] {
-  const chunk = chunks[index];
-  if (!chunk) return [];
-  const end = chunk.offset + chunk.length;
-  return variables.flatMap(({ shape, offset, length }) => {
-    const [from, to] = [Math.max(offset, chunk.offset), Math.min(offset + length, end)];
-    if (from >= to) return [];
-    const columns = shape.length < 2 ? 1 : shape.at(-1)!;
-    return [pieceOf(from - chunk.offset, to - from, columns, (from - offset) % columns, rank)];
-  });
-}
 
 const bytesOf = ({ rank, rows, columns, length }: Piece): number =>
   rank === 0 ? FLOAT_BYTES * length : rank * (quantizedBytes(rows, BITS) + quantizedBytes(columns, BITS));
@@ -143,6 +105,7 @@ class Factors {
       begin(q, columns, rank, before, key);
       const matrix = arena.f32(from, piece.length);
       times(matrix, piece, q, p);
+      scale(p, rows, rank);
       orthonormal(p, rows, rank);
     } else p.fill(NaN);
     let at = to;
@@ -162,7 +125,7 @@ class Factors {
   }
 
   decode(piece: Piece, from: number, to: number): boolean {
-    const { rows, columns, rank, length, head } = piece;
+    const { rows, columns, rank, length } = piece;
     let at = from;
     for (const [n, first] of [
       [rows, 0],
@@ -174,16 +137,7 @@ class Factors {
       }
     }
     const [p, q] = this.views(piece);
-    const out = this.arena.f32(to, length);
-    for (let row = 0; row < rows; row++) {
-      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
-      const shift = head - row * columns;
-      for (let i = begin; i < end; i++) {
-        let sum = 0;
-        for (let k = 0; k < rank; k++) sum += p[k * rows + row]! * q[k * columns + i + shift]!;
-        out[i] = sum;
-      }
-    }
+    product(piece, p, q, this.arena.f32(to, length));
     return true;
   }
 
@@ -200,80 +154,4 @@ class Factors {
     this.arena.kernels.dequantize(from, to, n, BITS);
     return from + quantizedBytes(n, BITS);
   }
-}
-
-/** Q of the round before; where there is none, or a column of zeros, numbers that follow from the key. */
-function begin(q: Float32Array, columns: number, rank: number, before: Float32Array | undefined, key: number): void {
-  for (let k = 0; k < rank; k++) {
-    const column = before?.subarray(k * columns, (k + 1) * columns);
-    if (column?.some((value) => value !== 0)) q.set(column, k * columns);
-    else for (let i = 0; i < columns; i++) q[k * columns + i] = codecKey(key, k, i, 3) / 2 ** 31 - 1;
-  }
-}
-
-/** P = M · Q. Sums are float64, as everywhere here, and taken in one order: the same bits on every machine. */
-function times(matrix: Float32Array, { rows, columns, rank, head, length }: Piece, q: Float32Array, p: Float32Array): void {
-  for (let k = 0; k < rank; k++) {
-    for (let row = 0; row < rows; row++) {
-      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
-      const shift = k * columns + head - row * columns;
-      let sum = 0;
-      for (let i = begin; i < end; i++) sum += matrix[i]! * q[i + shift]!;
-      p[k * rows + row] = sum;
-    }
-    scaled(p.subarray(k * rows, (k + 1) * rows));
-  }
-}
-
-/** Q = Mᵀ · P, over the length of each column of P, which rounding has changed. */
-function transposedTimes(matrix: Float32Array, { rows, columns, rank, head, length }: Piece, p: Float32Array, q: Float32Array): void {
-  const sums = new Float64Array(columns);
-  for (let k = 0; k < rank; k++) {
-    sums.fill(0);
-    let square = 0;
-    for (let row = 0; row < rows; row++) {
-      const value = p[k * rows + row]!;
-      square += value * value;
-      if (value === 0) continue;
-      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
-      const shift = head - row * columns;
-      for (let i = begin; i < end; i++) sums[i + shift]! += matrix[i]! * value;
-    }
-    for (let i = 0; i < columns; i++) q[k * columns + i] = square > 0 ? sums[i]! / square : 0;
-  }
-}
-
-/** To a largest magnitude of 1, so that squares neither overflow nor vanish. */
-function scaled(column: Float32Array): void {
-  let largest = 0;
-  for (const value of column) largest = Math.max(largest, Math.abs(value));
-  if (largest > 0) for (let i = 0; i < column.length; i++) column[i] = column[i]! / largest;
-}
-
-/** What a column has left of itself when it lies in the span of those before it: rounding errors, which are no direction. */
-const LEAST_REST = 1e-6;
-
-/** Modified Gram-Schmidt. A column that is a sum of those before it becomes 0. */
-function orthonormal(p: Float32Array, rows: number, rank: number): void {
-  for (let k = 0; k < rank; k++) {
-    const column = p.subarray(k * rows, (k + 1) * rows);
-    const whole = dot(column, column);
-    for (let j = 0; j < k; j++) {
-      const other = p.subarray(j * rows, (j + 1) * rows);
-      const along = dot(column, other);
-      for (let i = 0; i < rows; i++) column[i] = column[i]! - along * other[i]!;
-    }
-    const rest = dot(column, column);
-    if (rest <= whole * LEAST_REST ** 2) column.fill(0);
-    else {
-      const norm = Math.sqrt(rest);
-      for (let i = 0; i < rows; i++) column[i] = column[i]! / norm;
-    }
-  }
-}
-
-function dot(a: Float32Array, b: Float32Array): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i]! * b[i]!;
-  return sum;
 }

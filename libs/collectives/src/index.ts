@@ -18,7 +18,7 @@ export { type DnsOptions, DnsClusterResolver } from './dns-resolver.js';
 export { ClusterError, MemberLostError } from './errors.js';
 export { groupId, LEAST_SECRET_CHARACTERS } from './proof.js';
 export { nodesOf, PIECE_LENGTH, type Range, rangeOf, replicasOf } from './parts.js';
-export { AllReducePlan } from './all-reduce.js';
+export { add, AllReducePlan, type AllReduceOptions } from './all-reduce.js';
 export { packedBytes, type Packing } from './packing.js';
 export { type Add } from './sums.js';
 export { keepsOrder, type Topology, TOPOLOGIES } from './routes.js';

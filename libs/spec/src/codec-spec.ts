@@ -1,5 +1,6 @@
 /** The codec of a run: how gradients travel from workers to servers, and parameters back. */
 import { z } from 'zod';
+import { LIMITS } from './limits.js';
 import { backupReplicasOf } from './strategy.js';
 
 export const CODECS = [
@@ -73,7 +74,12 @@ export const codecSchema = z.strictObject({
       'With dgc: bound on the norm of the mean gradient; each replica cuts its own gradient to the part of one of as many replicas.',
     )
     .optional(),
-  rank: z.int().min(1).max(32).describe('With power-sgd: columns of the two factors that are sent of each matrix. Left out: 1.').optional(),
+  rank: z
+    .int()
+    .min(1)
+    .max(LIMITS.codecRank)
+    .describe('With power-sgd: columns of the two factors that are sent of each matrix. Left out: 1.')
+    .optional(),
   errorFeedback: z
     .boolean()
     .describe(

@@ -17,6 +17,7 @@ export const LIMITS = {
   localSteps: 10_000,
   stepsPerExecution: 10_000,
   fragments: 1_000,
+  codecRank: 32,
   modelLayers: 512,
   /** In one stack of recurrent cells. */
   modelCells: 64,

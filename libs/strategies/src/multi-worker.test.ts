@@ -330,11 +330,16 @@ describe('refused', () => {
     for (const [option, value, text] of [
       ['communication', 'star', 'direct, ring, tree, hierarchical or auto, not star'],
       ['optimizerSharding', 'zero', 'replicated or sharded, not zero'],
-      ['codec', 'top-k', 'none, fp16, bf16 or int8, not top-k'],
+      ['codec', 'top-k', 'none, fp16, bf16, int8 or power-sgd, not top-k'],
+      ['codecRank', 2, 'belongs to the codec power-sgd, and the codec is none'],
       ['hosts', ['a'], 'one for each of the 2 chief and workers'],
       ['listenHost', '', 'an address or a name of this machine'],
     ] as const)
       expect(() => new MultiWorkerMirroredStrategy({ cluster: given, secret, [option]: value as never })).toThrow(text);
+    const lowRank = { cluster: given, secret, codec: 'power-sgd' } as const;
+    for (const codecRank of [0, 1.5, 33])
+      expect(() => new MultiWorkerMirroredStrategy({ ...lowRank, codecRank })).toThrow(`from 1 to 32, not ${codecRank}`);
+    expect(() => new MultiWorkerMirroredStrategy({ ...lowRank, optimizerSharding: 'sharded' })).toThrow('leave one of them out');
     for (const joinDeadlineMs of [0, 86_400_001])
       expect(() => new MultiWorkerMirroredStrategy({ cluster: given, secret, joinDeadlineMs })).toThrow('from 1 to 86400000');
     for (const options of [null, 'TF_CONFIG', []])

@@ -12,10 +12,10 @@ import {
   type Timing,
   type Topology,
 } from '@paceline/collectives';
-import { LIMITS } from '@paceline/spec';
+import { DEFAULT_RANK, LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { GroupThread, type ModelCommunication } from './members/group-link.js';
-import { SUM_CODECS, type SumCodec } from './members/packed-sums.js';
+import { LOW_RANK, SUM_CODECS, type MemberCodec } from './members/packed-sums.js';
 import { resolverOf } from './resolved-by.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { secretOf } from './secret.js';
@@ -27,7 +27,7 @@ import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exc
 const JOIN_DEADLINE_MS = 300_000;
 const TRANSPORTS = ['auto', 'tcp', 'unix'] as const;
 const SHARDINGS = ['replicated', 'sharded'] as const;
-const CODECS: readonly (SumCodec | 'none')[] = ['none', ...SUM_CODECS];
+const CODECS: readonly MemberCodec[] = ['none', ...SUM_CODECS, LOW_RANK];
 const COMMUNICATIONS: readonly (Topology | 'auto')[] = [...TOPOLOGIES, 'auto'];
 const OWN = [
   'cluster',
@@ -39,6 +39,7 @@ const OWN = [
   'hosts',
   'optimizerSharding',
   'codec',
+  'codecRank',
 ] as const;
 const COUNTED: readonly string[] = ['threads', 'replicas', 'seed', 'deadlineMs'];
 const KNOWN = [...COUNTED, ...OWN];
@@ -81,12 +82,14 @@ export class MultiWorkerMirroredStrategy extends Strategy {
 }
 
 /** What the program has asked for. */
-type Asked = 'requested' | 'optimizerSharding' | 'codec';
+type Asked = 'requested' | 'optimizerSharding' | 'codec' | 'codecRank';
 
 export interface Communication {
   readonly requested: Topology | 'auto';
   readonly optimizerSharding: 'replicated' | 'sharded';
-  readonly codec: SumCodec | 'none';
+  readonly codec: MemberCodec;
+  /** With the codec power-sgd. */
+  readonly codecRank: number | undefined;
   /** With `auto`: how long all-reduces took when all had joined. */
   readonly timings: readonly Timing[];
   readonly models: readonly ModelCommunication[];
@@ -125,6 +128,11 @@ export function planned(
   const requested = oneOf(name, 'communication', options.communication ?? 'direct', COMMUNICATIONS);
   const optimizerSharding = oneOf(name, 'optimizerSharding', options.optimizerSharding ?? 'replicated', SHARDINGS);
   const codec = oneOf(name, 'codec', options.codec ?? 'none', CODECS);
+  const codecRank = rankOf(options, name, codec);
+  if (codec === LOW_RANK && optimizerSharding === 'sharded')
+    throw new ArgumentError(
+      `${name}: with the codec power-sgd every process gets the whole sum, and with optimizerSharding "sharded" parameters come back as float32: leave one of them out`,
+    );
   const hosts = hostsOf(options, members, name);
   const counted = Object.fromEntries(Object.entries(options).filter(([key]) => COUNTED.includes(key)));
   const counts = countsOf(withDefaults(counted, count), name, known);
@@ -138,12 +146,12 @@ export function planned(
   const threads = Math.min(counts.threads, to - from);
   const exchange = { threads, replicas, deadlineMs, updaters: threads, loadsEarly: true };
   const task = members[self]?.task ?? { type: 'worker' as const, index: 0 };
-  const asked = { requested, optimizerSharding, codec, processes: count };
+  const asked = { requested, optimizerSharding, codec, codecRank, processes: count };
   if (count === 1) return { exchange, task, ...asked };
   const group = new GroupThread({
     members,
     self,
-    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, codec, hosts, ...common]),
+    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, codec, codecRank ?? 0, hosts, ...common]),
     secret: secretOf(name, options.secret),
     share: { replicas, from, to, nodes: nodesOf(replicas, count, self) },
     transport: oneOf(name, 'transport', options.transport ?? 'auto', TRANSPORTS),
@@ -151,6 +159,7 @@ export function planned(
     communication: requested,
     isSharded: optimizerSharding === 'sharded',
     codec,
+    rank: codecRank ?? DEFAULT_RANK,
     seed: options.seed ?? 0,
     hosts,
     joinDeadlineMs,
@@ -186,6 +195,15 @@ function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions, nam
 function oneOf<T extends string>(name: string, option: string, value: T, known: readonly T[]): T {
   if (known.includes(value)) return value;
   throw new ArgumentError(`${name}: ${option} must be ${known.slice(0, -1).join(', ')} or ${known.at(-1)!}, not ${String(value)}`);
+}
+
+function rankOf({ codecRank }: MultiWorkerOptions, name: string, codec: MemberCodec): number | undefined {
+  if (codec === LOW_RANK && codecRank === undefined) return DEFAULT_RANK;
+  if (codecRank === undefined) return undefined;
+  if (codec !== LOW_RANK)
+    throw new ArgumentError(`${name}: codecRank belongs to the codec power-sgd, and the codec is ${codec}: leave it out`);
+  if (Number.isInteger(codecRank) && codecRank >= 1 && codecRank <= LIMITS.codecRank) return codecRank;
+  throw new ArgumentError(`${name}: codecRank must be a whole number from 1 to ${LIMITS.codecRank}, not ${String(codecRank)}`);
 }
 
 function hostsOf({ hosts }: MultiWorkerOptions, members: readonly MemberAddress[], name: string): readonly string[] {

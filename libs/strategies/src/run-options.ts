@@ -4,7 +4,7 @@
  */
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { UnsupportedError } from './errors.js';
-import { keepsRest, type GradientCodecKind } from './members/packed-sums.js';
+import { keepsRest, LOW_RANK, type GradientCodecKind } from './members/packed-sums.js';
 import type {
   HybridOptions,
   LocalUpdateOptions,
@@ -77,7 +77,7 @@ const TRANSPORT: RunOption<'auto' | 'tcp' | 'unix'> = {
       : 'PACELINE_TRANSPORT of the workers and servers says how they reach each other, for all runs: leave transport out',
 };
 
-const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions | 'optimizerSharding' | 'codec'>> = {
+const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions | 'optimizerSharding' | 'codec' | 'codecRank'>> = {
   cluster: { kind: 'counted', to: 'strategy.workers' },
   secret: SECRET,
   joinDeadlineMs: JOIN_DEADLINE,
@@ -117,7 +117,13 @@ const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
         ? undefined
         : 'each worker of a run keeps the state of the optimizer for its shard alone: leave optimizerSharding out, or set it to sharded',
   },
-  codec: CODEC,
+  codec: {
+    kind: 'carried',
+    to: 'codec',
+    value: (kind, { codecRank }) =>
+      kind === 'none' ? undefined : { kind, ...(kind === LOW_RANK && codecRank !== undefined ? { rank: codecRank } : {}) },
+  },
+  codecRank: { kind: 'counted', to: 'codec' },
 };
 
 const OUTER = { average: 'sgd', nesterov: 'nesterov', elastic: 'elastic' } as const;

@@ -95,6 +95,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   hosts: { value: ['here'] },
   optimizerSharding: { value: 'replicated' },
   codec: { value: 'int8', becomes: { kind: 'int8' } },
+  codecRank: { value: 2, beside: { codec: 'power-sgd' }, becomes: { kind: 'power-sgd', rank: 2 } },
   localSteps: { value: 6 },
   syncSteps: { value: 10 },
   outer: { value: 'nesterov' },

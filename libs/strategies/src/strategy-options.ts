@@ -1,6 +1,6 @@
 /** The options of the strategies. What becomes of each in a run of the service: run-options.ts. */
 import type { ClusterResolver, Topology } from '@paceline/collectives';
-import type { GradientCodecKind, SumCodec } from './members/packed-sums.js';
+import type { GradientCodecKind, MemberCodec } from './members/packed-sums.js';
 
 export interface StrategyOptions {
   /** Seeds dropout and noise; 0 by default. */
@@ -56,10 +56,12 @@ export interface MultiWorkerOptions extends ThreadStrategyOptions {
   /** `sharded`: each process keeps the state of the optimizer for its part of the parameters, and updates that. `replicated` by default. */
   readonly optimizerSharding?: 'replicated' | 'sharded';
   /** How sums of gradients travel between processes, both ways; as float32 by default. Bits then depend on the number of processes. */
-  readonly codec?: SumCodec | 'none';
+  readonly codec?: MemberCodec;
+  /** With the codec `power-sgd`: columns of the two factors that stand for each matrix, from 1 to 32; 1 by default. */
+  readonly codecRank?: number;
 }
 
-export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding' | 'codec'> {
+export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding' | 'codec' | 'codecRank'> {
   /** Steps that a replica takes between two averages; 8 by default. */
   readonly localSteps?: number;
   /**

@@ -16,7 +16,9 @@ import { ClusterConfigError, MemberError, ThreadError } from '../errors.js';
 import type { TrainingPlan } from '../exchange.js';
 import { waitFor } from '../threads/cells.js';
 import { slotRange, type BatchBuffers, type FromThread, type MeetingMemory, type ModelMemory, type Share } from '../threads/protocol.js';
-import { packedSums } from './packed-sums.js';
+import { LowRankSum } from '@paceline/codecs';
+import { LowRankExchange, type LowRankExchangeOptions } from './low-rank-exchange.js';
+import { LOW_RANK, packedSums } from './packed-sums.js';
 import { isGone, threadEntry } from '../threads/thread-entry.js';
 import { ANSWERED, GROUP_CELLS, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
@@ -51,6 +53,7 @@ export interface OpenedModel {
   readonly plan: TrainingPlan;
   readonly totalLength: number;
   readonly trainableLength: number;
+  readonly variables: LowRankExchangeOptions['variables'];
   readonly memory: ModelMemory;
   readonly fragments: readonly number[];
   readonly outputs: readonly number[];
@@ -59,7 +62,13 @@ export interface OpenedModel {
 export interface Lengths {
   readonly totalLength: number;
   readonly trainableLength: number;
+  /** In the order of the vector, those that are trained first. */
+  readonly variables: LowRankExchangeOptions['variables'];
 }
+
+/** The variables that are trained. */
+export const trainedOf = ({ variables, trainableLength }: Lengths): Lengths['variables'] =>
+  variables.filter(({ offset }) => offset < trainableLength).map(({ shape, offset, length }) => ({ shape, offset, length }));
 
 export interface Placement {
   /** Elements that other processes' sums of a vector take. */
@@ -196,24 +205,28 @@ export class GroupThread {
   }
 
   /** How a model's vectors are exchanged, and what of them lies where. */
-  place(pool: Breakable, model: number, { totalLength: length, trainableLength }: Lengths, slots: number): Placement {
-    const { members, self, share, hosts, isSharded } = this.options;
-    const packing = packedSums(this.options.codec, 0, trainableLength);
-    const sumBytes = packedBytes(length, members.length, packing);
+  place(pool: Breakable, model: number, lengths: Lengths, slots: number): Placement {
+    const { totalLength: length, trainableLength } = lengths;
+    const { members, self, share, hosts, isSharded, codec, rank } = this.options;
+    const lowRank = codec === LOW_RANK ? { variables: trainedOf(lengths), length, rank } : undefined;
+    const packing = codec === LOW_RANK ? undefined : packedSums(codec, 0, trainableLength);
+    const sumBytes = lowRank ? LowRankSum.bytesOf(lowRank) : packedBytes(length, members.length, packing);
     const { topology, keepsOrder: keeps, estimates } = this.choose(pool, sumBytes);
     const plan = { members: members.length, self, replicas: share.replicas, length, topology, hosts, isSharded };
     const options = Object.assign({}, plan, packing && { packing });
-    const scratch = AllReducePlan.scratchLength(options);
+    // What a low rank takes lies in the group thread.
+    const scratch = lowRank ? 0 : AllReducePlan.scratchLength(options);
+    const exchanged = lowRank ? LowRankExchange.scratchLength({ ...plan, ...lowRank, seed: 0 }) : scratch;
     const own = isSharded ? rangeOf(length, members.length, self) : undefined;
     const slotBytes = slots * slotRange(own, trainableLength).length * 4;
     this.communications.push({
       model,
       topology,
-      keepsOrder: keeps && !packing,
+      keepsOrder: keeps && codec === 'none',
       bytes: length * 4,
       sumBytes,
       slotBytes,
-      exchangeBytes: scratch * 4,
+      exchangeBytes: exchanged * 4,
       estimates,
     });
     return { scratch, own };

@@ -4,6 +4,7 @@
  */
 import { parentPort, receiveMessageOnPort, workerData, type MessagePort } from 'node:worker_threads';
 import {
+  add,
   AllReducePlan,
   ClusterError,
   Group,
@@ -31,7 +32,8 @@ import { PARAMETERS } from '../threads/local-updates.js';
 import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type SharedModel, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 import { GroupCalls, shared } from './group-calls.js';
-import { packedSums } from './packed-sums.js';
+import { LowRankExchange } from './low-rank-exchange.js';
+import { LOW_RANK, packedSums } from './packed-sums.js';
 
 const init = workerData as GroupInit;
 const { share, self, members } = init;
@@ -51,6 +53,8 @@ process.on('exit', () => {
 interface Opened {
   readonly shared: SharedModel;
   readonly plan: AllReducePlan;
+  /** Where sums travel as a low rank, in place of the plan. */
+  readonly lowRank: LowRankExchange | undefined;
   /** Where replicas exchange a fragment at a time: how, and the sums of this process's nodes. */
   readonly fragments: readonly { readonly plan: AllReducePlan; readonly nodes: readonly Float32Array[]; readonly result: Float32Array }[];
   /** Sums of this process's nodes. */
@@ -124,9 +128,16 @@ function opened(shared: SharedModel): Opened {
     const vectors = memory.local!.fragments.map((pointer) => arena.f32(pointer, length));
     return { plan: planOf(length), nodes: share.nodes.map(({ lo }) => vectors[lo - share.from]!), result: vectors[0]! };
   };
+  const packing = init.codec === LOW_RANK ? undefined : packedSums(init.codec, init.seed, trainableLength, arena);
+  const lowRankOf = (): LowRankExchange => {
+    const { variables, topology } = shared;
+    const { rank, seed, hosts } = init;
+    return new LowRankExchange({ members: members.length, self, topology, hosts, variables, length: totalLength, rank, seed });
+  };
   return {
     shared,
-    plan: planOf(totalLength, packedSums(init.codec, init.seed, trainableLength, arena)),
+    plan: planOf(totalLength, packing),
+    lowRank: init.codec === LOW_RANK ? lowRankOf() : undefined,
     fragments: shared.fragments.map(fragmentOf),
     nodes: share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, totalLength)),
     result: arena.f32(memory.gradients[0]!, totalLength),
@@ -284,14 +295,15 @@ async function predicted(number: number): Promise<void> {
 
 async function reduce(number: number): Promise<void> {
   const model = models.get(number)!;
-  const { plan, nodes, result, header, losses } = model;
+  const { plan, lowRank, nodes, result, header, losses } = model;
   const isSharded = model.shared.memory.own !== undefined;
   const failures = failuresHere();
   const bytes = (from: number, to: number): Uint8Array => new Uint8Array(losses.buffer as ArrayBuffer, from * 8, (to - from) * 8);
   const all = await group;
-  const sums = isSharded ? plan.scatter(nodes, result) : plan.reduce(nodes, result);
+  const step = `step ${header[STEP_NUMBER]} of model ${number}`;
+  const sums = lowRank ? lowRank.first(ownSum(nodes)) : isSharded ? plan.scatter(nodes, result) : plan.reduce(nodes, result);
   const { values, failures: failed } = await all.run({
-    what: `step ${header[STEP_NUMBER]} of model ${number}: ${header[COUNT]} examples, rate ${header[RATE]}${rowsOf(model)}`,
+    what: `${step}: ${header[COUNT]} examples, rate ${header[RATE]}${rowsOf(model)}`,
     values: bytes(share.from, share.to).slice(),
     failures,
     operations: [sums, ...(model.shared.readsOutputs ? outputsOf(model) : [])],
@@ -301,6 +313,16 @@ async function reduce(number: number): Promise<void> {
     if (member !== self) bytes(from, to).set(theirs);
   }
   note(failed);
+  if (!lowRank || failed.length > 0) return;
+  await all.run({ what: `the second factors of ${step}`, operations: [lowRank.second(result)] });
+  lowRank.finish(result);
+}
+
+/** The nodes of this process in the first of them, which lies where the result does. */
+function ownSum(nodes: readonly Float32Array[]): Float32Array {
+  const [first, ...others] = nodes as [Float32Array, ...Float32Array[]];
+  for (const other of others) add(first, other);
+  return first;
 }
 
 /** What each process has updated goes to all. */

@@ -6,6 +6,10 @@ import { Arena } from '@paceline/kernels';
 /** Codecs that write as many bytes for as many elements, and keep nothing from step to step. */
 export const SUM_CODECS = ['fp16', 'bf16', 'int8'] as const;
 export type SumCodec = (typeof SUM_CODECS)[number];
+/** A codec whose sums take two all-reduces: low-rank-exchange.ts. */
+export const LOW_RANK = 'power-sgd';
+/** How sums of gradients may travel between processes. */
+export type MemberCodec = SumCodec | typeof LOW_RANK | 'none';
 /** Codecs that write as many bytes too, and leave so much out that it is kept and added to the next sum (error feedback). */
 export const FEEDBACK_CODECS = ['int4', 'sign'] as const;
 export type GradientCodecKind = SumCodec | (typeof FEEDBACK_CODECS)[number];

@@ -2,7 +2,8 @@
 import type { MemberAddress, Timing, Topology } from '@paceline/collectives';
 import type { MessagePort } from 'node:worker_threads';
 import type { BatchBuffers, FromThread, MeetingMemory, ModelMemory, Share } from '../threads/protocol.js';
-import type { SumCodec } from './packed-sums.js';
+import type { LowRankExchangeOptions } from './low-rank-exchange.js';
+import type { MemberCodec } from './packed-sums.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 
 export interface GroupInit {
@@ -13,7 +14,9 @@ export interface GroupInit {
   readonly secret: string;
   readonly share: Share;
   /** How sums of gradients travel. */
-  readonly codec: SumCodec | 'none';
+  readonly codec: MemberCodec;
+  /** With power-sgd: columns of the factors of a matrix. */
+  readonly rank: number;
   /** Seeds the random numbers of codecs. */
   readonly seed: number;
   readonly transport: 'auto' | 'tcp' | 'unix';
@@ -42,6 +45,8 @@ export interface SharedModel {
   readonly plan: string;
   readonly totalLength: number;
   readonly trainableLength: number;
+  /** The trainable ones. */
+  readonly variables: LowRankExchangeOptions['variables'];
   readonly memory: ModelMemory;
   /** Elements of each, where replicas exchange one at a time. */
   readonly fragments: readonly number[];

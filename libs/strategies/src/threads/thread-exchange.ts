@@ -10,7 +10,7 @@ import type { NamedFunction } from '../replicas/replica-function.js';
 import { BufferSets } from './buffer-sets.js';
 import { FunctionCalls } from './function-calls.js';
 import { initialSlots, type OuterRule } from '../update-rule.js';
-import type { GroupThread } from '../members/group-link.js';
+import { trainedOf, type GroupThread } from '../members/group-link.js';
 import {
   BEGINS,
   COUNT,
@@ -204,7 +204,8 @@ class ThreadTrainer implements Trainer {
     try {
       for (const answer of answers) okOf(answer);
       const { totalLength, trainableLength } = this.layout;
-      group?.open(pool, { model, plan, totalLength, trainableLength, memory, fragments: cut, outputs: this.floats.outputs });
+      const variables = trainedOf(this.layout);
+      group?.open(pool, { model, plan, totalLength, trainableLength, variables, memory, fragments: cut, outputs: this.floats.outputs });
     } catch (error) {
       this.close(); // some threads have opened it
       throw error;
