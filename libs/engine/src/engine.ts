@@ -78,7 +78,12 @@ export interface Engine {
 }
 
 /** The part of a run spec that decides what a step computes. */
-export type TrainedPart = Pick<RunSpec, 'model' | 'engine' | 'seed'> & LossPart & Partial<Pick<RunSpec, 'freeze'>>;
+export type TrainedPart = Pick<RunSpec, 'model' | 'engine' | 'seed'> &
+  LossPart &
+  Partial<Pick<RunSpec, 'freeze'>> & {
+    /** Masked steps count in the loss, as in tf.js; left out, they do not, as in Keras. */
+    readonly ignoresMasks?: boolean;
+  };
 
 export interface BackendOptions {
   /** Folder of a tfjs-node package with its binary, for `tensorflow`. */

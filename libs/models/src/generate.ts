@@ -3,7 +3,7 @@ import { CounterStream, streamKey } from '@paceline/learning';
 import type { EncoderOf } from '@paceline/spec';
 import { ExportError } from './export-error.js';
 import type { ModelFolder } from './model-folder.js';
-import { encoderFor, shares } from './rows.js';
+import { encoderFor, largestOf, shares } from './rows.js';
 
 export interface GenerateOptions {
   readonly prompt: string;
@@ -81,7 +81,7 @@ async function idsOf(prompt: string, encoder: ReturnType<typeof encoderFor>, tex
 
 function drawn(logits: Float32Array, temperature: number, random: () => number): number {
   const tokens = logits.subarray(RESERVED);
-  if (temperature === 0) return tokens.indexOf(Math.max(...tokens)) + RESERVED;
+  if (temperature === 0) return tokens.indexOf(largestOf(tokens)) + RESERVED;
   const probabilities = shares(
     Array.from(tokens, (value) => value / temperature),
     'logits',

@@ -173,7 +173,7 @@ export function predictionsOf(
         continue;
       }
       const found = Array.from({ length: positions }, (__, at) => shares([...numbers.subarray(at * width, (at + 1) * width)], said.gives));
-      const best = found.map((each) => said.labels[each.indexOf(Math.max(...each))]!);
+      const best = found.map((each) => said.labels[each.indexOf(largestOf(each))]!);
       if (positions === 1 && first.label === undefined)
         first = { label: best[0]!, probabilities: Object.fromEntries(said.labels.map((label, k) => [label, found[0]![k]!])) };
       else labels[said.name] = best;
@@ -196,8 +196,15 @@ function unscaled(numbers: Float32Array, said: PreparedOutput | undefined): numb
   return Array.from(numbers, (value, k) => value * divide[k % divide.length]! + subtract[k % subtract.length]!);
 }
 
+/** The largest of any number of values; NaN where one is. A call with each as an argument is limited. */
+export function largestOf(values: Iterable<number>): number {
+  let largest = -Infinity;
+  for (const value of values) largest = Math.max(largest, value);
+  return largest;
+}
+
 export function softmax(logits: readonly number[]): number[] {
-  const largest = Math.max(...logits);
+  const largest = largestOf(logits);
   const powers = logits.map((value) => Math.exp(value - largest));
   const sum = powers.reduce((a, b) => a + b, 0);
   return powers.map((power) => power / sum);

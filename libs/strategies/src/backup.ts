@@ -42,11 +42,16 @@ export class BackupAndRestore extends tfl.Callback {
    * have none, learn the epoch from it.
    * @returns the `initialEpoch` for fit
    * @throws ArgumentError for the backup of another model, and for a file that is damaged; in every process, whoever has the file
-   * @throws UnsupportedError for a strategy that keeps more than weights and optimizer state
+   * @throws UnsupportedError for a strategy that keeps more than weights and optimizer state, and for an optimizer whose state tf.js does not give
    */
   async restore(model: tfl.LayersModel): Promise<number> {
     if (!(model.optimizer as tfc.Optimizer | undefined))
       throw new ArgumentError('restore takes a model that is compiled: its optimizer has a state');
+    if (model.optimizer.getClassName() === 'Adamax')
+      throw new UnsupportedError(
+        'the optimizer adamax in a backup',
+        'tf.js does not give its state: take another optimizer, such as adam, or train without BackupAndRestore',
+      );
     const strategy = strategyOf(model);
     if (strategy) refuseMore(strategy);
     this.user = model;

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { BackupAndRestore } from './backup.js';
 import { ArgumentError } from './errors.js';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { CLASSES, compiled, FEATURES, mlp, oneHot, rows } from './models.fixture.js';
+import { CLASSES, compiled, FEATURES, kindAndSize, mlp, numbers, oneHot, rows } from './models.fixture.js';
 import { freeCluster, Programs } from './programs.fixture.js';
 import { SidecarEvaluator, type Evaluation, type SidecarOptions } from './sidecar-evaluator.js';
 
@@ -50,6 +50,30 @@ it('evaluates what each epoch has left, as the model that was trained does, and 
   );
   const again = await new SidecarEvaluator(optionsOf({ maxEvaluations: 1 })).start();
   expect(again).toEqual({ ended: 'maxEvaluations', evaluations: result.evaluations.slice(-1) });
+});
+
+it('gives each value of a model with several outputs under its name', async () => {
+  const [a, b] = [tfl.input({ shape: [FEATURES] }), tfl.input({ shape: [FEATURES] })];
+  const build = () =>
+    kindAndSize(a, b, tfl.layers.concatenate().apply([a, b]) as tfl.SymbolicTensor, (seed) => tfl.initializers.glorotUniform({ seed }));
+  const place = { folder: join(folder, 'outputs') };
+  const model = build();
+  const backup = new BackupAndRestore(place.folder, { keep: true });
+  await backup.restore(model);
+  await backup.onTrainBegin();
+  await backup.onEpochEnd(0);
+  const data = { xs: [rows(), rows()], ys: [oneHot(), numbers()] };
+  const { evaluations } = await new SidecarEvaluator(optionsOf({ ...place, model, data: data as never, maxEvaluations: 1 })).start();
+  const { values } = evaluations[0]!;
+  expect(Object.keys(values)).toEqual(model.metricsNames);
+  const [kind, size] = model.predict(data.xs) as [tf.Tensor, tf.Tensor];
+  const mean = (tensor: tf.Tensor): number => tf.mean(tensor).dataSync<'float32'>()[0]!;
+  const crossentropy = -CLASSES * mean(tf.mul(oneHot(), tf.log(kind)));
+  const squares = mean(tf.squaredDifference(size, numbers()));
+  expect(values['kind_loss']).toBeCloseTo(crossentropy, 3);
+  expect(values['size_loss']).toBeCloseTo(squares, 4);
+  expect(values['size_mae']).toBeCloseTo(mean(tf.abs(tf.sub(size, numbers()))), 4);
+  expect(values['loss']).toBeCloseTo(crossentropy + squares, 3);
 });
 
 it('gives the weights of a training that freezes a layer to the layers that they are of', async () => {

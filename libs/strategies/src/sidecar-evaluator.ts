@@ -122,9 +122,10 @@ export class SidecarEvaluator {
   private evaluated(): Readonly<Record<string, number>> {
     const { model, data, batchSize = 32 } = this.options;
     const scalars = [model.evaluate(data.xs as tfc.Tensor, data.ys as tfc.Tensor, { batchSize, verbose: 0 })].flat();
-    const values = Object.fromEntries(
-      scalars.map((scalar, i) => [model.metricsNames[i] ?? `metric_${i}`, scalar.dataSync<'float32'>()[0]!]),
-    );
+    // Of several outputs tf.js gives the sums of the first losses, then these losses and the metrics; its names begin with the last sum, the loss.
+    const sums = Math.max(0, model.outputs.length - 1);
+    const named = scalars.slice(sums);
+    const values = Object.fromEntries(named.map((scalar, i) => [model.metricsNames[i] ?? `metric_${i}`, scalar.dataSync<'float32'>()[0]!]));
     for (const scalar of scalars) scalar.dispose();
     return values;
   }

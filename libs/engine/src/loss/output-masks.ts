@@ -18,8 +18,12 @@ export class MaskRecorder {
   private readonly noted = new Map<Layer, (tf.Tensor | undefined)[]>();
   private isNoting = false;
 
-  constructor(private readonly model: tfl.LayersModel) {
-    for (const layer of new Set(model.outputs.map(({ sourceLayer }) => sourceLayer))) if (givesMask(layer)) this.watch(layer);
+  private readonly outputs: readonly tfl.SymbolicTensor[];
+
+  /** @param model undefined where no mask is looked at */
+  constructor(model: Pick<tfl.LayersModel, 'outputs'> | undefined) {
+    this.outputs = model?.outputs ?? [];
+    for (const layer of new Set(this.outputs.map(({ sourceLayer }) => sourceLayer))) if (givesMask(layer)) this.watch(layer);
   }
 
   /** @param of runs the model; then it is told the masks of its outputs, which are disposed of when it is done */
@@ -37,7 +41,7 @@ export class MaskRecorder {
   private masks(): OutputMasks {
     const masks: OutputMasks = {};
     const calls = new Map<Layer, number>();
-    this.model.outputs.forEach(({ sourceLayer }, i) => {
+    this.outputs.forEach(({ sourceLayer }, i) => {
       const call = calls.get(sourceLayer) ?? 0;
       calls.set(sourceLayer, call + 1);
       const mask = this.noted.get(sourceLayer)?.[call];

@@ -148,7 +148,7 @@ class TfjsStageEngine implements StageEngine {
         isWeighted: isLast && format.isWeighted,
       },
       backend,
-      spec.freeze,
+      spec,
     );
     const places = new Map(layout.variables.map((variable) => [variable.path, variable]));
     const variables = built.weights.flatMap(({ path }) => places.get(path) ?? []);

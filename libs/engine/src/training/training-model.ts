@@ -39,7 +39,7 @@ export class TrainingModel {
     readonly ends: ModelEnds,
     private readonly built: BuiltModel,
     fusing: Fusing,
-    freeze: readonly string[] | undefined,
+    { freeze, ignoresMasks }: Pick<TrainedPart, 'freeze' | 'ignoresMasks'>,
   ) {
     this.metricNames = ends.metrics.sumNames;
     this.weights = built.weights;
@@ -49,7 +49,7 @@ export class TrainingModel {
     this.regularizers = penaltiesOf(built, this.freeze);
     inferWhereFrozen(built, this.freeze);
     this.logits = new LogitsBefore(built.model, ends.outputs);
-    this.masks = new MaskRecorder(built.model);
+    this.masks = new MaskRecorder(ignoresMasks ? undefined : built.model);
   }
 
   /**
@@ -62,7 +62,7 @@ export class TrainingModel {
     // Compared by value: PostgreSQL's jsonb keeps no order of keys.
     if (!isDeepStrictEqual(descriptionOf(built).variables, description.variables))
       throw new Error('the model built here differs from its description: api and workers must run the same release');
-    return new TrainingModel(format, bindEnds(built.model, plan, root, spec, format), built, fusing, spec.freeze);
+    return new TrainingModel(format, bindEnds(built.model, plan, root, spec, format), built, fusing, spec);
   }
 
   /**
@@ -74,9 +74,9 @@ export class TrainingModel {
     ends: ModelEnds,
     format: RowFormat,
     fusing: Fusing,
-    freeze: readonly string[] | undefined,
+    trained: Pick<TrainedPart, 'freeze' | 'ignoresMasks'>,
   ): TrainingModel {
-    return new TrainingModel(format, ends, built, fusing, freeze);
+    return new TrainingModel(format, ends, built, fusing, trained);
   }
 
   /** d(Σ losses + penalties)/d(variables), by the variables' names. */

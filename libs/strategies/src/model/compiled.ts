@@ -7,7 +7,7 @@ import { LOSSES, lossName, modelSchema, plainIssues, type LossName, type RowForm
 import * as tfc from '@tensorflow/tfjs-core';
 import { UnsupportedError } from '../errors.js';
 import type { PlanSpec } from '../exchange.js';
-import { namedWeights, type TfModel, type UserModel } from './tf-model.js';
+import { namedWeights, stateWeights, type TfModel, type UserModel } from './tf-model.js';
 
 export interface OutputLoss {
   readonly name: LossName;
@@ -33,19 +33,30 @@ const LOSS_FUNCTIONS: ReadonlyMap<unknown, OutputLoss> = new Map<unknown, Output
   [tfc.losses.sigmoidCrossEntropy, { name: 'binaryCrossentropy', fromLogits: true }],
 ]);
 
-/** @throws UnsupportedError */
-export function readCompiled(user: UserModel, model: TfModel, seed: number): Compiled {
+/** What tf.js trains in the next step: what it has collected when the model was compiled, less what has been frozen since. */
+export const trainedNow = (model: TfModel): readonly boolean[] => (model.collectedTrainableWeights ?? []).map(({ trainable }) => trainable);
+
+/** Paths of the variables that an optimizer could change, and does not. */
+export function frozenIn(user: UserModel, model: TfModel): string[] {
+  const trained = new Set((model.collectedTrainableWeights ?? []).filter(({ trainable }) => trainable));
+  const state = stateWeights(user.layers);
+  return namedWeights(user.layers)
+    .filter(({ weight }) => !state.has(weight) && !trained.has(weight))
+    .map(({ path }) => path);
+}
+
+/**
+ * @param mayThaw what is frozen may be trained later, so its gradient is computed
+ * @throws UnsupportedError
+ */
+export function readCompiled(user: UserModel, model: TfModel, seed: number, mayThaw = false): Compiled {
   const losses = model.outputNames.map((name, i) => lossOf(model, name, i));
   const topology = topologyOf(user);
-  const trained = new Set(model.collectedTrainableWeights ?? []);
-  const frozen = namedWeights(user.layers).filter(({ weight }) => weight.trainable && !trained.has(weight));
+  const frozen = frozenIn(user, model);
   const spec: PlanSpec = {
     model: { topology },
     losses: Object.fromEntries(losses.map((loss, i) => [model.outputNames[i]!, loss])),
-    freeze: skippable(
-      user,
-      frozen.map(({ path }) => path),
-    ),
+    freeze: mayThaw ? [] : skippable(user, frozen),
     seed,
   };
   return {
@@ -53,7 +64,7 @@ export function readCompiled(user: UserModel, model: TfModel, seed: number): Com
     format: formatOf(model, losses),
     losses,
     hasLossOfBatch: model.lossFunctions.some((loss) => LOSS_FUNCTIONS.has(loss)),
-    frozen: frozen.map(({ path }) => path),
+    frozen,
   };
 }
 

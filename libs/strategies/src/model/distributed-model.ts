@@ -7,11 +7,11 @@
 import { crc32 } from 'node:zlib';
 import { fillPermutation } from '@paceline/learning';
 import * as tfc from '@tensorflow/tfjs-core';
-import { ArgumentError, UnsupportedError } from '../errors.js';
+import { ArgumentError, StrategyError, UnsupportedError } from '../errors.js';
 import type { Exchange, HostBatch, StepResult, Trainer } from '../exchange.js';
 import { columnOf, filler, RowTensor, type Column } from './batch-columns.js';
 import { Evaluation } from './evaluation.js';
-import { readCompiled, unsupportedPart, type Compiled } from './compiled.js';
+import { frozenIn, readCompiled, trainedNow, unsupportedPart, type Compiled } from './compiled.js';
 import { FitRows, looksAtBatches } from './fit-rows.js';
 import { measure, type Measured } from './metrics.js';
 import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
@@ -28,6 +28,8 @@ interface Session {
   readonly trainer: Trainer;
   readonly weights: ModelWeights;
   readonly link: OptimizerLink;
+  /** Which of the weights that tf.js has collected are trained: `layer.trainable` may change between two steps. */
+  trained: readonly boolean[];
 }
 
 /** Losses that tf.js computes from targets of −1 and 1 as they are, and Keras from 0 and 1 too. */
@@ -57,11 +59,17 @@ interface Begun {
   readonly result: () => StepResult;
   /** The optimizer has taken as many steps as before it: it has failed, or was left out. */
   readonly leaveOut: () => void;
+  /** It is known to have failed: nothing may be started behind it. */
+  readonly hasFailed?: true;
 }
 
 export class DistributedModel {
   private session: Session | undefined;
   private attachedTo: TfModel | undefined;
+  /** What runs on in a fit trains no more. */
+  private isDetached = false;
+  /** A layer was frozen for a while. */
+  private mayThaw = false;
   /** Epochs of fit so far, with those that a continued training says were before. */
   private epochs = 0;
   /** What the last batch came to of which this process had a part of the rows. */
@@ -95,6 +103,7 @@ export class DistributedModel {
 
   /** The model is an ordinary one again, with the weights and the optimizer state of now. */
   detach(): void {
+    this.isDetached = true;
     try {
       this.closeSession();
     } finally {
@@ -210,9 +219,14 @@ export class DistributedModel {
   }
 
   private train(model: TfModel, columns: Columns, { rowsDigest = 0, fit }: { rowsDigest?: number; fit?: FitBatch } = {}): tfc.Scalar[] {
+    if (!fit) this.settleBegun();
     const session = this.sessionOf(model);
+    if (!session.trained.includes(true))
+      throw new ArgumentError(
+        `nothing of the model ${this.user.name} is trained: set trainable of a layer to true, and compile the model again`,
+      );
     const begun = this.takeBegun(session, fit) ?? this.start(session, model, columns, rowsDigest);
-    if (fit?.next) this.startNext(session, model, fit);
+    if (fit?.next && !begun.hasFailed) this.startNext(session, model, fit);
     const result = this.resultOf(begun);
     const { rows } = result;
     // A process whose replicas train alone, and have no row of a small batch, has nothing new to say.
@@ -269,6 +283,24 @@ export class DistributedModel {
     return begun;
   }
 
+  /** A batch of somebody else comes between two of `fit`: the result of the one that was begun is kept, as its buffers are taken now. */
+  private settleBegun(): void {
+    const { begun } = this;
+    if (!begun) return;
+    try {
+      const result = begun.result();
+      const copies = (all: readonly Float32Array[]): Float32Array[] => all.map((values) => values.slice());
+      const kept = { ...result, targets: copies(result.targets), outputs: copies(result.outputs) };
+      this.begun = { ...begun, result: () => kept };
+    } catch (error) {
+      begun.leaveOut();
+      const fail = (): never => {
+        throw error;
+      };
+      this.begun = { ...begun, result: fail, leaveOut: () => undefined, hasFailed: true };
+    }
+  }
+
   private resultOf({ step, result, leaveOut }: Begun): StepResult {
     try {
       return result();
@@ -292,15 +324,39 @@ export class DistributedModel {
 
   /** What a model was compiled to may change between two batches. */
   private sessionOf(model: TfModel): Session {
+    if (this.isDetached)
+      throw new StrategyError(
+        'STRATEGY_DISPOSED',
+        `the model ${this.user.name} was released from its strategy, or disposed, while it was used: what had begun cannot go on`,
+      );
     const { session } = this;
-    if (session && session.compiledTo === model.lossFunctions && session.optimizer === model.optimizer_) return session;
+    if (session && session.compiledTo === model.lossFunctions && session.optimizer === model.optimizer_) {
+      if (this.begun || !this.hasFrozen(session, model) || this.refreeze(session, model)) return session;
+      this.mayThaw = true;
+    }
     this.closeSession();
     this.session = this.openSession(model);
     return this.session;
   }
 
+  /** A layer was frozen or thawed since the last step. */
+  private hasFrozen({ trained }: Session, model: TfModel): boolean {
+    const now = trainedNow(model);
+    return now.some((isTrained, i) => isTrained !== trained[i]);
+  }
+
+  /** @returns false where the session has no gradient of what is trained now */
+  private refreeze(session: Session, model: TfModel): boolean {
+    const frozen = frozenIn(this.user, model);
+    const isFrozen = new Set(frozen);
+    if (!session.compiled.spec.freeze.every((path) => isFrozen.has(path))) return false;
+    session.trainer.freeze(frozen);
+    session.trained = trainedNow(model);
+    return true;
+  }
+
   private openSession(model: TfModel): Session {
-    const compiled = readCompiled(this.user, model, this.seed);
+    const compiled = readCompiled(this.user, model, this.seed, this.mayThaw);
     const optimizer = model.optimizer_ as TfOptimizer;
     const rule = ruleOf(optimizer);
     const { spec, format, frozen } = compiled;
@@ -313,7 +369,7 @@ export class DistributedModel {
       const places = new Map(trainer.layout.variables.map((place) => [place.path, place]));
       const byWeight = new Map(named.map(({ path, weight }) => [weight, places.get(path)!]));
       const link = new OptimizerLink(optimizer, rule, trainer, trainedWeights(model.collectedTrainableWeights ?? [], byWeight));
-      return { compiledTo: model.lossFunctions, optimizer, compiled, trainer, weights, link };
+      return { compiledTo: model.lossFunctions, optimizer, compiled, trainer, weights, link, trained: trainedNow(model) };
     } catch (error) {
       weights?.leave();
       trainer.close();

@@ -6,6 +6,7 @@
  * Rows go to the replicas in blocks of several batches, since a small model answers for a batch in less time than it takes to wake the threads up.
  */
 import * as tfc from '@tensorflow/tfjs-core';
+import { ArgumentError } from '../errors.js';
 import { filler, RowTensor, type Column } from './batch-columns.js';
 import { isByRow, measure } from './metrics.js';
 import type { TfModel, TrainFunction } from './tf-model.js';
@@ -67,6 +68,11 @@ export class Evaluation {
   testAll(data: readonly tfc.Tensor[], batchSize = BATCH_SIZE): tfc.Scalar[] {
     const rows = data.map((tensor) => new RowTensor(tensor));
     const count = data[0]!.shape[0]!;
+    const text = data.findIndex(({ dtype }, i) => i >= this.model.inputs.length && dtype === 'string');
+    if (text >= 0)
+      throw new ArgumentError(
+        `target of output ${this.model.outputNames[text - this.model.inputs.length]!}: holds string, and the model takes numbers`,
+      );
     const batches = Math.max(1, Math.floor(this.blockRows / batchSize));
     let sums: number[] | undefined;
     for (let from = 0; from < count; from += batches * batchSize) {
@@ -79,6 +85,12 @@ export class Evaluation {
 
   predictAll(inputs: readonly tfc.Tensor[], batchSize = BATCH_SIZE): tfc.Tensor | tfc.Tensor[] {
     const count = inputs[0]!.shape[0]!;
+    // As tf.js, which cuts what has more rows.
+    const short = inputs.findIndex((tensor) => tensor.shape[0]! < count);
+    if (short > 0)
+      throw new ArgumentError(
+        `input ${this.model.inputs[short]!.name} has ${inputs[short]!.shape[0]} rows, and input ${this.model.inputs[0]!.name} has ${count}: give all inputs the same number of rows`,
+      );
     const rows = inputs.map((tensor) => new RowTensor(tensor));
     const outputs = this.answers(rows, 0, count, batchSize).map((values, i) => this.tensor(i, values, count));
     return outputs.length === 1 ? outputs[0]! : outputs;

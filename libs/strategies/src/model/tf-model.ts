@@ -49,6 +49,30 @@ export interface NamedWeight {
   readonly weight: tfl.LayerVariable;
 }
 
+/** Layers of layers, and what they keep in private: tfjs-layers/src/engine/topology.ts, layers/wrappers.ts, layers/recurrent.ts. */
+interface Wrapping {
+  readonly _nonTrainableWeights?: readonly tfl.LayerVariable[];
+  readonly layer?: Wrapping;
+  readonly forwardLayer?: Wrapping;
+  readonly backwardLayer?: Wrapping;
+  readonly cell?: Wrapping;
+  readonly cells?: readonly Wrapping[];
+  readonly layers?: readonly Wrapping[];
+}
+
+/** Weights that no optimizer changes, whatever is frozen: moving averages. */
+export function stateWeights(layers: readonly unknown[]): Set<tfl.LayerVariable> {
+  const found = new Set<tfl.LayerVariable>();
+  const visit = (layer: Wrapping | undefined): void => {
+    if (!layer) return;
+    for (const weight of layer._nonTrainableWeights ?? []) found.add(weight);
+    for (const inner of [layer.layer, layer.forwardLayer, layer.backwardLayer, layer.cell, ...(layer.cells ?? []), ...(layer.layers ?? [])])
+      visit(inner);
+  };
+  for (const layer of layers) visit(layer as Wrapping);
+  return found;
+}
+
 export function namedWeights(layers: readonly tfl.layers.Layer[], prefix = ''): NamedWeight[] {
   return layers.flatMap((layer) => {
     const inner = (layer as NestedLayers).layers;

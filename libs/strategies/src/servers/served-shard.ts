@@ -188,7 +188,7 @@ export class ServedShard {
     );
     const order = nodes.map((node, place) => ({ node, place })).sort((a, b) => a.node.lo - b.node.lo);
     const whole = order.map(({ node, place }) => sum.insert(0, node, this.view(place))).at(-1)!;
-    this.apply(whole.values.byteOffset, { step, rate, gradScale: 1 / count, isWhole: true });
+    this.apply(whole.values.byteOffset, { step, rate, gradScale: count === 0 ? 0 : 1 / count, isWhole: true });
   }
 
   private view(place: number): Float32Array {

@@ -139,7 +139,7 @@ class ServedTrainer implements Trainer {
     if (failures.length > 0) throw replicaError(failures, step - 1);
     this.served = ++this.version;
     this.steps = step;
-    const loss = losses.reduce((sum, value) => sum + value, 0) / count;
+    const loss = losses.reduce((sum, value) => sum + value, 0) / Math.max(1, count);
     return { loss, rows: { from: 0, to: count }, targets, outputs: this.views('outputs', buffers, count) };
   }
 

@@ -35,7 +35,7 @@ import type { ModelSession } from './model-session.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
 
-/** As the engine takes it: nothing is measured, and probabilities are probabilities. */
+/** As the engine takes it: nothing is measured, probabilities are probabilities, and losses are those of tf.js, which forgets masks. */
 export function engineSpec(spec: PlanSpec): Parameters<typeof createEngine>[0]['spec'] {
   return {
     model: spec.model as Exclude<RunSpec['model'], undefined>,
@@ -46,6 +46,7 @@ export function engineSpec(spec: PlanSpec): Parameters<typeof createEngine>[0]['
     lossWeights: undefined,
     lossFromLogits: undefined,
     metrics: [],
+    ignoresMasks: true,
     ...(spec.freeze.length > 0 ? { freeze: [...spec.freeze] } : {}),
   };
 }
@@ -266,7 +267,7 @@ export class ReplicaSession implements ModelSession {
       }
       return;
     }
-    const gradScale = 1 / count;
+    const gradScale = count === 0 ? 0 : 1 / count; // a batch without rows has no gradient
     const { kernels } = this.arena;
     const { offset: slotsFrom } = slotRange(memory.own, this.layout.trainableLength);
     for (const { chunk, trained, isState } of this.updates) {

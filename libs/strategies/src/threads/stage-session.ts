@@ -247,7 +247,7 @@ export class StageSession implements ModelSession {
   updateChunks(): void {
     const { memory } = this;
     const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
-    const gradScale = 1 / count;
+    const gradScale = count === 0 ? 0 : 1 / count; // a batch without rows has no gradient
     // A loss may be no number while its slope is one: such a step must not look like others. Other strategies say so in the first element of the model.
     const isFirst = this.layout.variables[0]!.path === this.open.description.variables[0]!.path;
     const isMarked = isFirst && !this.losses[this.set]!.every(Number.isFinite);

@@ -297,7 +297,7 @@ class ThreadTrainer implements Trainer {
         const failures = end();
         if (failures.length > 0) throw replicaError(failures, step - 1);
         if (this.local && this.headers[set]![LOCAL_STEP] !== TOGETHER) return this.steppedAlone(batch, this.local.steps, buffers);
-        const loss = this.losses[set]!.reduce((sum, value) => sum + value, 0) / count;
+        const loss = this.losses[set]!.reduce((sum, value) => sum + value, 0) / Math.max(1, count);
         return { loss, rows: { from: 0, to: count }, targets, outputs };
       };
     };
