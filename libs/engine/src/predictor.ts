@@ -2,6 +2,7 @@
 import type { RowFormat, RunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend } from './backends/start-backend.js';
+import { withInner } from './layers/inner-layers.js';
 import { buildModel, type BuiltWeight } from './model/build-model.js';
 import { planModel, type ModelPart } from './topology/plan-model.js';
 import { bindEnds, type LossPart } from './model/ends.js';
@@ -65,9 +66,8 @@ export async function createPredictor(
   backend.activate();
   const built = buildModel(plan, root, true);
   const { model, weights } = built;
+  for (const layer of model.layers) for (const part of withInner(layer)) backend.fuse(part); // without it some, such as ConvLSTM2D with channels first, fail
   writeWeights(weights, valuesOf, root);
-  const fieldsOf = (tensors: readonly { shape: (number | null)[] }[], names: readonly string[]): PredictorField[] =>
-    tensors.map(({ shape }, i) => ({ name: names[i]!, shape: shape.slice(1) }));
   const inputs = fieldsOf(model.inputs, model.inputNames);
   const recorder = new MaskRecorder(model);
   /** What the model answers, and the masks that its outputs come with. */
@@ -128,6 +128,9 @@ export async function createPredictor(
     dispose: () => model.dispose(),
   };
 }
+
+const fieldsOf = (tensors: readonly { shape: (number | null)[] }[], names: readonly string[]): PredictorField[] =>
+  tensors.map(({ shape }, i) => ({ name: names[i]!, shape: shape.slice(1) }));
 
 /** @throws ModelError */
 function writeWeights(weights: readonly BuiltWeight[], valuesOf: (path: string) => Float32Array | undefined, root: string): void {

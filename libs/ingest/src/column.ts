@@ -49,7 +49,11 @@ export class ColumnState {
     if (cell === null || cell === undefined) return true;
     const { kind } = this.form;
     if (kind === 'number') return typeof cell === 'number' ? Number.isNaN(cell) : typeof cell === 'string' && isMissingNumber(cell);
-    if (kind === 'category') return typeof cell === 'number' ? Number.isNaN(cell) : typeof cell === 'string' && cell.trim() === '';
+    if (kind === 'category') {
+      const isMissingWord = (word: string): boolean =>
+        this.form.kind === 'category' && this.form.isOfNumbers ? isMissingNumber(word) : word.trim() === '';
+      return typeof cell === 'number' ? Number.isNaN(cell) : typeof cell === 'string' && isMissingWord(cell);
+    }
     if (kind === 'array' || kind === 'sequence') return isArrayCell(cell) && hasNaN(cell.values);
     return false;
   }

@@ -280,7 +280,30 @@ describe('tables', () => {
     expect(await refused('label.csv', 'a,b\n1,2\n', { label: 'c' })).toMatchObject({ code: 'COLUMN_UNKNOWN', column: 'c' });
   });
 
+  test('whose label is not there where the others are whole numbers', async () => {
+    const table = (missing: string): string =>
+      `x,y\n${Array.from({ length: 30 }, (_, i) => `${i},${i === 6 ? missing : i % 2}`).join('\n')}\n`;
+    for (const missing of ['NA', 'nan', '?', ''])
+      expect(await refused('label.csv', table(missing), { label: 'y' })).toMatchObject({ code: 'VALUE_MISSING', row: 7, column: 'y' });
+    const source = await bench.write('dropped.csv', table('?'));
+    const { train } = await bench.import({ sources: [source], label: 'y', missing: 'drop' });
+    expect(train).toHaveLength(29);
+    expect(new Set(train.map(({ y }) => y))).toEqual(new Set(['0', '1']));
+  });
+
+  test('with two names that are equal above numbers', async () => {
+    expect(await refused('twice.csv', 'x,y,x\n1,2,3\n4,5,6\n')).toMatchObject({ code: 'COLUMN_NAME_INVALID', column: 'x' });
+  });
+
   test('that are not UTF-8', async () => {
+    const latin = Buffer.from('name,n\nM\xfcller,1\nM\xf6ller,2\n', 'latin1');
+    expect(await refused('latin.csv', latin)).toMatchObject({ code: 'FORMAT_MALFORMED' });
+    expect(await refused('cut.csv', Buffer.from('name,n\na,1\nM\xc3', 'latin1'))).toMatchObject({ code: 'FORMAT_MALFORMED' });
+    // A character may lie on both sides of where a file is cut into pieces.
+    const long = await bench.write('long.csv', `n,name\n${Array.from({ length: 20_000 }, (_, i) => `${i},aä€😀`).join('\n')}\n`);
+    expect((await bench.import({ sources: [long] })).train).toHaveLength(20_000);
+    const wide = await bench.write('wide.csv', Buffer.from('\ufeffname,n\nMüller,1\nMöller,2\n', 'utf16le'));
+    expect((await bench.import({ sources: [wide] })).train.map(({ name }) => name)).toEqual(['Müller', 'Möller']);
     expect(await refused('latin.jsonl', Buffer.from('{"a":"\xe4"}\n', 'latin1'))).toMatchObject({ code: 'FORMAT_MALFORMED', row: 1 });
   });
 });

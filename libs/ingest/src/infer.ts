@@ -8,7 +8,12 @@ import { IngestError, type Place } from './ingest-error.js';
 import type { ColumnType } from './options.js';
 
 export type ColumnForm =
-  | { readonly kind: 'number' | 'category' | 'text' | 'image' }
+  | { readonly kind: 'number' | 'text' | 'image' }
+  | {
+      readonly kind: 'category';
+      /** Its words are numbers, of a label: what tables write for a number that is not there is none of them. */
+      readonly isOfNumbers?: boolean;
+    }
   | { readonly kind: 'array'; readonly dtype: 'F32' | 'I32' | 'U8'; readonly shape: readonly number[] }
   | { readonly kind: 'sequence'; readonly dtype: 'F32' | 'I32'; readonly shape: readonly number[] };
 
@@ -44,7 +49,7 @@ function formOfScalars(present: readonly unknown[], isLabel: boolean): ColumnFor
   const texts = present.map(String);
   const numbers = texts.filter((text) => !isMissingNumber(text));
   if (numbers.length > 0 && numbers.every(isNumberText))
-    return { kind: isLabel && areClasses(numbers.map(Number)) ? 'category' : 'number' };
+    return isLabel && areClasses(numbers.map(Number)) ? { kind: 'category', isOfNumbers: true } : { kind: 'number' };
   return { kind: isLabel || areCategories(texts) ? 'category' : 'text' };
 }
 

@@ -5,17 +5,48 @@
 import { layersUnderMasks, type PlannedLayer, type PlannedModel } from '@paceline/engine/planning';
 import { ExportError } from './export-error.js';
 import { isPart, stockLayer, type Config } from './stock-layers.js';
+import { inputRank } from './stock-shapes.js';
 
 export const TFJS_VERSION = '4.22.0';
 
 /** In tf.js masks end there, and its mean over steps is that of all of them. */
 const WITHOUT_MASKS: ReadonlySet<string> = new Set(['ELU', 'GlobalAveragePooling1D', 'LeakyReLU']);
 
+/** They act on a mask, and tf.js 4.22 hands one on to every layer that is computed after one with a mask, and has none itself. */
+const TAKES_MASKS: ReadonlySet<string> = new Set(['Bidirectional', 'ConvLSTM2D', 'GRU', 'LSTM', 'RNN', 'SimpleRNN', 'Softmax']);
+
+/** What tf.js does along the last axis alone, in a prediction at least. */
+const ALONG_LAST: ReadonlySet<string> = new Set(['BatchNormalization', 'Softmax']);
+
+/** The layer with its axis counted as tf.js understands it. @throws ExportError LAYER_NOT_EXPORTABLE */
+function withAxis(plan: PlannedModel, layer: PlannedLayer): Config {
+  const { className, config, path } = layer;
+  const { axis } = config;
+  if (typeof axis !== 'number' || axis === -1 || !(ALONG_LAST.has(className) || className === 'Concatenate')) return config;
+  const rank = inputRank(plan, layer);
+  if (className === 'Concatenate' && axis >= 0) return config;
+  if (className === 'Concatenate' && rank !== undefined) return Object.assign({}, config, { axis: axis + rank });
+  if (axis >= 0 && (rank === undefined || axis === rank - 1)) return config;
+  const does =
+    className === 'Concatenate' ? 'concatenates along the last axis, whatever negative one is given' : 'works along the last axis';
+  throw new ExportError(
+    'LAYER_NOT_EXPORTABLE',
+    `${className} of tf.js ${does}, and this one has axis ${axis}; the formats keras, safetensors and npz take the model.`,
+    path,
+  );
+}
+
 /** @throws ExportError LAYER_NOT_EXPORTABLE naming the layer */
 export function stockTopology(plan: PlannedModel, name: string): Record<string, unknown> {
   const masked = layersUnderMasks(plan);
   const layers = plan.layers.map((layer) => {
-    const { className, config } = stockLayer(layer.className, layer.config, layer.path);
+    const { className, config } = stockLayer(layer.className, withAxis(plan, layer), layer.path);
+    if (TAKES_MASKS.has(className) && masked.size > 0 && !masked.has(layer.name))
+      throw new ExportError(
+        'LAYER_NOT_EXPORTABLE',
+        `tf.js hands the mask of other layers on to ${className}, which has none here; the formats keras, safetensors and npz take the model.`,
+        layer.path,
+      );
     if (WITHOUT_MASKS.has(className) && masked.has(layer.name))
       throw new ExportError(
         'LAYER_NOT_EXPORTABLE',

@@ -29,7 +29,8 @@ interface ImportFlags {
   readonly evalFile?: string;
   readonly testFile?: string;
   readonly module?: string;
-  readonly header: boolean;
+  /** Undefined: found out. */
+  readonly header?: boolean;
 }
 
 const MAX_SOURCE_CHARACTERS = 500;
@@ -129,7 +130,7 @@ function optionsOf(given: readonly string[], flags: ImportFlags): ImportOptions 
     inOrder: flags.inOrder,
     seed: flags.seed,
     missing: flags.missing,
-    header: flags.header ? undefined : false,
+    header: flags.header,
     policy: 'user',
   };
   // The importer checks the words among them, and says what there is.

@@ -28,6 +28,7 @@ export function addDataCommands(program: Command, act: Act): void {
     .option('--eval-file <source>', 'a file that is the validation split')
     .option('--test-file <source>', 'a file that is the test split')
     .option('--module <file>', 'a JavaScript module that yields rows; it runs on this machine only')
+    .option('--header', 'CSV: the first row is names, also where these are numbers')
     .option('--no-header', 'CSV: the first row is data')
     .addHelpText('after', EXAMPLES)
     .action(act(importData));

@@ -11,7 +11,8 @@ let folder: string;
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'paceline-cache-'));
 });
-afterEach(() => rm(folder, { recursive: true }));
+// A shard that nobody waits for may still be written.
+afterEach(() => rm(folder, { recursive: true, maxRetries: 20, retryDelay: 50 }));
 
 const bodies = Array.from({ length: 3 }, () => new Uint8Array(randomBytes(10_000)));
 const shards: DatasetShard[] = bodies.map((body) => ({

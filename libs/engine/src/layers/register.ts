@@ -1,5 +1,6 @@
 /** Everything that models here have in place of what tf.js registers. */
 import { registerActivations } from './activations/activations.js';
+import { registerAxes } from './axes.js';
 import { registerAttention } from './attention/attention.js';
 import { registerConv3dTransposeGradient } from './convolution/conv3d-transpose.js';
 import { registerDilated } from './convolution/dilated.js';
@@ -25,6 +26,7 @@ export function registerLayers(): void {
   registerGenericRnn();
   registerGlobalPooling();
   registerMasking();
+  registerAxes();
   registerPreprocessing();
   registerKerasOnly();
   registerConv3dTransposeGradient();

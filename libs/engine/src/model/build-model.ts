@@ -11,6 +11,7 @@ import * as tfl from '@tensorflow/tfjs-layers';
 import { LIMITS, type VariableSpec } from '@paceline/spec';
 import { checkActivations } from './check-activations.js';
 import { checkParts } from './check-built-layers.js';
+import { keepMasksApart } from './own-masks.js';
 import { registerLayers } from '../layers/register.js';
 import { messageOf, ModelError } from '../errors/model-error.js';
 import type { Edge, PlannedLayer, PlannedModel } from '../topology/planned-model.js';
@@ -68,6 +69,7 @@ export function buildModel(plan: PlannedModel, root: string, allocate: boolean):
   const methods = { addWeight: weightMaker(added, budget, allocate), warnOnIncompatibleInputShape: refuseOtherInput };
   const model = withLayerMethods(methods, () => (plan.sequential ? buildSequential(plan, root) : buildGraph(plan, root)));
   checkActivations(model, pathOf);
+  keepMasksApart(model.layers);
   return { model, plan, weights: collectWeights(model, added, root), pathOf };
 }
 

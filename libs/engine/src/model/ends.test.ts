@@ -2,6 +2,8 @@ import type { InputField, LayerTopology, MODEL_ZOO, RowFormat, RunSpecInput, Tar
 import { describe, expect, it } from 'vitest';
 import { describeModel } from '../describe/describe.js';
 import type { Batch } from '../engine.js';
+import { planModel } from '../topology/plan-model.js';
+import { outputActivations } from './ends.js';
 import { IMAGES, loadedEngine, sequential, specOf, type Loaded } from '../run.fixture.js';
 
 type Node = readonly [className: string, config: Record<string, unknown> & { readonly name: string }, from?: readonly string[]];
@@ -235,4 +237,16 @@ describe('the zoo', () => {
   ])('cnn refuses %s', async (_, format, message) => {
     await expect(describeModel(specOf({ model: 'cnn' }), format)).rejects.toThrow(message);
   });
+});
+
+it('the last activation is found inside of TimeDistributed, as a layer and as a setting', () => {
+  const inside = (class_name: string, config: object) => ({ class_name, config: { name: 'inner', ...config } });
+  const endOf = (layer: object) => {
+    const steps: Node = ['TimeDistributed', { name: 'steps', layer }, ['x']];
+    const { plan } = planModel({ model: specOf({ model: graph([inputNode('x', [3, 4]), steps], ['x'], ['steps']) }).model! }, undefined);
+    return outputActivations(plan);
+  };
+  expect(endOf(inside('Softmax', {}))).toEqual(['softmax']);
+  expect(endOf(inside('Activation', { activation: 'softmax' }))).toEqual(['softmax']);
+  expect(endOf(inside('Dense', { units: 2 }))).not.toEqual(['softmax']);
 });

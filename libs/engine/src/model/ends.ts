@@ -20,7 +20,7 @@ import {
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { createMetricPlan, MetricUnfitError, type MetricPlan } from '@paceline/learning';
 import { ModelError } from '../errors/model-error.js';
-import type { Edge, PlannedLayer, PlannedModel } from '../topology/planned-model.js';
+import type { Edge, PlannedModel } from '../topology/planned-model.js';
 
 /** The part of a run spec that decides what is minimised and measured. */
 export type LossPart = Partial<Pick<RunSpec, 'lossOptions'>> &
@@ -228,14 +228,11 @@ export function outputActivations({ sequential, layers, outputs }: PlannedModel)
   });
 }
 
-function activationOf(layer: PlannedLayer | undefined): string | undefined {
-  return layer?.className === 'Softmax' ? 'softmax' : activationIn(layer?.config)?.toLowerCase();
-}
-
 /** The activation of a layer, or of the layer that it wraps. */
-function activationIn(config: Readonly<Record<string, unknown>> | undefined): string | undefined {
-  const { activation, layer } = config ?? {};
-  if (typeof activation === 'string') return activation;
-  const inner = layer as { readonly config?: Readonly<Record<string, unknown>> } | undefined;
-  return inner?.config && activationIn(inner.config);
+function activationOf(
+  layer: { readonly className?: string; readonly config?: Readonly<Record<string, unknown>> } | undefined,
+): string | undefined {
+  if (layer?.className === 'Softmax') return 'softmax';
+  const { activation, layer: inner } = layer?.config ?? {};
+  return typeof activation === 'string' ? activation.toLowerCase() : inner ? activationOf(inner) : undefined;
 }

@@ -84,7 +84,18 @@ function masksMadeBy(layer: LayerTopology): string[] {
 const RECURRENT = ['Bidirectional', 'ConvLSTM2D', 'GRU', 'LSTM', 'RNN', 'SimpleRNN'];
 /** What a mask goes through. */
 const PASSING: ReadonlySet<string> = new Set([
-  ...['Activation', 'BatchNormalization', 'Dense', 'ELU', 'LayerNormalization', 'LeakyReLU', 'PReLU', 'ReLU', 'TimeDistributed'],
+  ...[
+    'Activation',
+    'BatchNormalization',
+    'Dense',
+    'ELU',
+    'LayerNormalization',
+    'LeakyReLU',
+    'PReLU',
+    'ReLU',
+    'Rescaling',
+    'TimeDistributed',
+  ],
   ...['Add', 'Average', 'Concatenate', 'Dot', 'Maximum', 'Minimum', 'Multiply', 'Subtract'],
   ...['AlphaDropout', 'Dropout', 'GaussianDropout', 'GaussianNoise', 'SpatialDropout1D', 'SpatialDropout2D'],
   ...RECURRENT,

@@ -57,12 +57,28 @@ function planOf(topology: ModelTopology, root: string, dialect: Dialect): ModelP
     return [Object.assign(planned, isFrozen && { isFrozen }, isCalledWithMask(layer) && { isMasked: true })];
   });
   if (sequential) return { sequential, layers, inputs: [], outputs: [] };
+  const outputs = endsOf(topology.config['output_layers'], `${root}.config.output_layers`);
   return {
     sequential,
     layers,
     inputs: endsOf(topology.config['input_layers'], `${root}.config.input_layers`),
-    outputs: endsOf(topology.config['output_layers'], `${root}.config.output_layers`),
+    outputs: dialect === 'keras3' ? countedAsInside(layers, outputs) : outputs,
   };
+}
+
+/**
+ * The outputs of a model of Keras 3 with the numbers that its layers have for the calls of the models among them. Keras counts the making of a functional model as its call 0
+ * where outputs are named, and not where layers are called on it (keras/src/models/functional.py, `get_config` and `serialize_node`).
+ */
+function countedAsInside(layers: ModelPlan['layers'], outputs: readonly Edge[]): Edge[] {
+  const edges = layers.flatMap(({ calls }) => calls.flat());
+  const isCounted = ([name]: Edge): boolean => {
+    const layer = layers.find((each) => each.name === name);
+    if (!layer || !('model' in layer) || layer.model.sequential) return false;
+    const ends = outputs.filter((output) => output[0] === name);
+    return ends.every(([, node]) => node > 0) && edges.some(([called, node]) => called === name && node === 0);
+  };
+  return outputs.map((output) => (isCounted(output) ? [output[0], output[1] - 1, output[2]] : output));
 }
 
 function nameOf(layer: LayerTopology, index: number, path: string, taken: Set<string>): string {

@@ -2,9 +2,10 @@
  * CSV and TSV by csv-parse: quotes, quoted line ends, a byte order mark. Rows have as many cells as the first; the delimiter and whether there
  * is a header are found in the first lines unless they are said. Cells are strings here; their types are inferred later.
  */
+import { isUtf8 } from 'node:buffer';
 import { Parser, type CsvError } from 'csv-parse';
 import type { Cell, RowBatch } from '../cell.js';
-import { checkNames, isNumberText } from '../infer.js';
+import { checkNames, isMissingNumber, isNumberText } from '../infer.js';
 import { IngestError } from '../ingest-error.js';
 import { unpacked } from '../sources/compression.js';
 import type { SourceContext, SourceFile } from '../sources/source-file.js';
@@ -17,6 +18,7 @@ const PIECE_BYTES = 64 << 10;
 export async function* readCsv(file: SourceFile, context: SourceContext, isTsv: boolean): AsyncGenerator<RowBatch> {
   const { options } = context;
   let parser: CsvRows | undefined;
+  const encoding = new EncodingCheck(file.name);
   let sniffed: Uint8Array[] = [];
   let sniffedBytes = 0;
   const start = (): CsvRows => {
@@ -27,6 +29,7 @@ export async function* readCsv(file: SourceFile, context: SourceContext, isTsv: 
     for await (const whole of unpacked(file, context)) {
       for (let from = 0; from < whole.length; from += PIECE_BYTES) {
         const piece = whole.subarray(from, from + PIECE_BYTES);
+        encoding.push(piece);
         if (parser) yield* parser.push(piece);
         else {
           sniffed.push(piece);
@@ -42,10 +45,51 @@ export async function* readCsv(file: SourceFile, context: SourceContext, isTsv: 
       parser = start();
       for (const early of sniffed) yield* parser.push(early);
     }
+    encoding.end();
     yield* parser.end();
   } finally {
     parser?.close();
   }
+}
+
+/** Bytes that are no UTF-8 would all be read as one character: Müller and Möller would be one word. UTF-16 says by its first bytes that it is. */
+class EncodingCheck {
+  private rest: Uint8Array = new Uint8Array(0);
+  private isOther: boolean | undefined;
+
+  constructor(private readonly file: string) {}
+
+  /** @throws IngestError FORMAT_MALFORMED */
+  push(piece: Uint8Array): void {
+    this.isOther ??= (piece[0] === 0xff && piece[1] === 0xfe) || (piece[0] === 0xfe && piece[1] === 0xff);
+    if (this.isOther) return;
+    const bytes = this.rest.length > 0 ? Buffer.concat([this.rest, piece]) : piece;
+    const end = wholeCharacters(bytes);
+    if (!isUtf8(bytes.subarray(0, end))) this.refuse();
+    this.rest = bytes.slice(end);
+  }
+
+  /** @throws IngestError FORMAT_MALFORMED */
+  end(): void {
+    if (this.rest.length > 0) this.refuse();
+  }
+
+  private refuse(): never {
+    throw new IngestError('FORMAT_MALFORMED', 'The text is not UTF-8: save the file as UTF-8 (in Excel: "CSV UTF-8").', {
+      file: this.file,
+    });
+  }
+}
+
+/** Bytes in front of a character that is cut off at the end. */
+function wholeCharacters(bytes: Uint8Array): number {
+  const { length } = bytes;
+  for (let back = 1; back <= Math.min(3, length); back++) {
+    const byte = bytes[length - back]!;
+    if (byte >= 0xc0) return (byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2) > back ? length - back : length;
+    if (byte < 0x80) return length;
+  }
+  return length;
 }
 
 /** Whichever of the delimiters the first line has most of, outside of quotes. */
@@ -161,8 +205,16 @@ class CsvRows {
 
 const named = (header: readonly string[]): string[] => header.map((name, i) => name.trim() || `column${i + 1}`);
 
-/** Names are no numbers, differ, and stand above something that is not like them. */
+/** Names are no numbers, differ, and stand above something that is not like them. Where each column of numbers begins with a word, it is a name, whatever the others are. */
 function looksLikeHeader(first: readonly string[], rows: readonly string[][]): boolean {
+  const ofNumbers = first
+    .map((_, i) => i)
+    .filter((i) => {
+      const cells = rows.map((row) => row[i] ?? '').filter((cell) => !isMissingNumber(cell));
+      return cells.length > 0 && cells.every(isNumberText);
+    });
+  const isWord = (cell: string): boolean => !isMissingNumber(cell) && !isNumberText(cell);
+  if (ofNumbers.length > 0 && ofNumbers.every((i) => isWord(first[i]!))) return true;
   if (first.some((name) => isNumberText(name)) || new Set(first).size < first.length) return false;
   if (rows.length === 0) return true;
   if (rows.some((row) => row.some((cell) => isNumberText(cell)))) return true;

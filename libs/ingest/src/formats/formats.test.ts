@@ -71,6 +71,19 @@ test('CSV without a header gets names of columns, and TSV is read by its name', 
   ]);
 });
 
+test('CSV has a header where each column of numbers begins with a word, or where somebody says so', async () => {
+  const years = await bench.write('years.csv', 'name,2019,2020\nann,1,2\nben,3,4\n');
+  expect((await bench.import({ sources: [years], header: true })).train).toEqual([
+    { name: 'ann', '2019': 1, '2020': 2 },
+    { name: 'ben', '2019': 3, '2020': 4 },
+  ]);
+  const mixed = await bench.write('mixed.csv', '2019,n\nann,1\nben,3\n');
+  expect((await bench.import({ sources: [mixed] })).train).toEqual([
+    { '2019': 'ann', n: 1 },
+    { '2019': 'ben', n: 3 },
+  ]);
+});
+
 test('JSON Lines: numbers, texts, lists, objects in objects, fields that come later', async () => {
   const lines = [
     { n: 1, inner: { flag: true }, list: [1, 2] },

@@ -1,0 +1,95 @@
+/** Layers of tf.js that do not do what their axis or shape says: what Keras does with the same config. */
+import * as tf from '@tensorflow/tfjs-core';
+import type * as tfl from '@tensorflow/tfjs-layers';
+import { replaceClass, single, type LayerClass } from './replace-class.js';
+
+type Shape = (number | null)[];
+const fromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
+
+/** tf.js concatenates along the last axis, whatever negative one is given. */
+const concatenatingAlong = (stock: LayerClass): LayerClass =>
+  class extends stock {
+    static override readonly className = 'Concatenate';
+    mergeFunction(inputs: tf.Tensor[]): tf.Tensor {
+      const { axis } = this as unknown as { readonly axis: number };
+      return tf.tidy(() => tf.concat(inputs, fromFront(axis, inputs[0]!.rank)));
+    }
+  };
+
+/** tf.js computes an unknown dimension when it reshapes, but does not say it beforehand where the batch is open. */
+const reshapingToKnown = (stock: LayerClass): LayerClass =>
+  class extends stock {
+    static override readonly className = 'Reshape';
+    override computeOutputShape(given: Shape | Shape[]): Shape {
+      const { targetShape, fixUnknownDimension } = this as unknown as {
+        readonly targetShape: Shape;
+        fixUnknownDimension(from: Shape, to: Shape): Shape;
+      };
+      const [batch, ...sizes] = (Array.isArray(given[0]) ? given[0] : given) as Shape;
+      if (sizes.some((size) => size === null || size! < 0)) return [batch!, ...targetShape];
+      return [batch!, ...fixUnknownDimension.call(this, sizes, targetShape)];
+    }
+  };
+
+/** The softmax of tf.js is along the last axis alone. */
+const softmaxAlong = (stock: LayerClass): LayerClass =>
+  class extends stock {
+    static override readonly className = 'Softmax';
+    override call(inputs: tf.Tensor | tf.Tensor[], kwargs: Record<string, unknown>): tf.Tensor | tf.Tensor[] {
+      const x = single(inputs);
+      const { axis } = this as unknown as { readonly axis: unknown };
+      if (typeof axis !== 'number' || fromFront(axis, x.rank) === x.rank - 1 || kwargs['mask']) return super.call(inputs, kwargs);
+      const order = Array.from({ length: x.rank }, (_, i) => i);
+      const last = fromFront(axis, x.rank);
+      [order[last], order[x.rank - 1]] = [x.rank - 1, last];
+      return tf.tidy(() => tf.transpose(tf.softmax(tf.transpose(x, order)), order));
+    }
+  };
+
+/** It changes no step, so a mask goes through it, as in Keras. */
+const passingMasks = (stock: LayerClass): LayerClass =>
+  class extends stock {
+    static override readonly className = 'Rescaling';
+    override supportsMasking = true;
+  };
+
+interface Norm {
+  readonly axis: number;
+  readonly epsilon: number;
+  readonly gamma?: tfl.LayerVariable;
+  readonly beta?: tfl.LayerVariable;
+  readonly movingMean: tfl.LayerVariable;
+  readonly movingVariance: tfl.LayerVariable;
+}
+
+/** By the moving averages the kernels of tf.js normalise along the last axis alone. */
+const normalisingAlong = (stock: LayerClass): LayerClass =>
+  class extends stock {
+    static override readonly className = 'BatchNormalization';
+    override call(inputs: tf.Tensor | tf.Tensor[], kwargs: Record<string, unknown>): tf.Tensor | tf.Tensor[] {
+      const x = single(inputs);
+      const norm = this as unknown as Norm;
+      const axis = fromFront(norm.axis, x.rank);
+      if (kwargs['training'] === true || axis === x.rank - 1) return super.call(inputs, kwargs);
+      this.invokeCallHook(inputs, kwargs);
+      return tf.tidy(() => {
+        const along = (values: tf.Tensor): tf.Tensor =>
+          tf.reshape(
+            values,
+            x.shape.map((size, i) => (i === axis ? size : 1)),
+          );
+        const inverseDeviation = tf.rsqrt(tf.add(norm.movingVariance.read(), norm.epsilon));
+        const factor = norm.gamma ? tf.mul(inverseDeviation, norm.gamma.read()) : inverseDeviation;
+        const y = tf.mul(tf.sub(x, along(norm.movingMean.read())), along(factor));
+        return norm.beta ? tf.add(y, along(norm.beta.read())) : y;
+      });
+    }
+  };
+
+export function registerAxes(): void {
+  replaceClass('Concatenate', concatenatingAlong);
+  replaceClass('Reshape', reshapingToKnown);
+  replaceClass('Softmax', softmaxAlong);
+  replaceClass('Rescaling', passingMasks);
+  replaceClass('BatchNormalization', normalisingAlong);
+}
