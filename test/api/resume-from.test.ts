@@ -59,6 +59,22 @@ describe("a run that begins with another run's checkpoint", () => {
     });
   });
 
+  it('keeps the checkpoint that it waits for, of a run that goes on and would remove it', async () => {
+    const { id, coordinator } = await running({ checkpoint: { everyRounds: 5, keepLast: 1, keepBest: false } });
+    await coordinator.publish([...coordinator.rounds(0, 4), checkpointWritten(1, 5)], { round: 5 });
+    await until('the checkpoint', async () => (await runOf(id)).checkpoints.length === 1);
+    const child = await begun({ name: 'waits' }, { runId: id });
+    expect(await fleet.control(id, 'pins')).toBe('1:5');
+    await coordinator.publish([...coordinator.rounds(5, 9), checkpointWritten(1, 10)], { round: 10 });
+    await coordinator.publish([...coordinator.rounds(10, 14), checkpointWritten(1, 15)], { round: 15 });
+    await until('the newest checkpoint', async () => (await runOf(id)).checkpoints.some(({ round }: { round: number }) => round === 15));
+    expect((await runOf(id)).checkpoints.map(({ round }: { round: number }) => round)).toEqual([15, 5]);
+    await plane.admin.post(`/api/v1/runs/${child.id}/cancel`).send({});
+    await statusOf(child.id, 'CANCELLED');
+    await coordinator.publish([...coordinator.rounds(15, 19), checkpointWritten(1, 20)], { round: 20 });
+    await until('nothing is pinned', async () => (await fleet.control(id, 'pins')) === '');
+  });
+
   it('takes over the whole spec, and what the request says is laid over it', async () => {
     const source = {
       name: 'source',

@@ -68,6 +68,7 @@ import { TraceKeeper } from './traces/trace-keeper.js';
 import { WeightsOfRounds } from './models/stored-weights.js';
 import { TargetScales, TargetScalesResolver } from './models/target-scales.js';
 import { Attempts } from './runs/attempts.js';
+import { PinnedCheckpoints } from './runs/pinned-checkpoints.js';
 import { Courses } from './runs/course.js';
 import { CreateRun } from './runs/create-run.js';
 import { StrategyChoices } from './runs/strategy-choice.js';
@@ -109,6 +110,7 @@ const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
 const fleet = [Fleet, FleetView, FleetResolver, ServerHealthReader];
 const runs = [
   Attempts,
+  PinnedCheckpoints,
   Courses,
   CreateRun,
   StrategyChoices,

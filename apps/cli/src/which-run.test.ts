@@ -150,6 +150,13 @@ describe('weights', () => {
     await expect(writeWeights(join(folder, 'mine'), inParts(5), sha256, false)).rejects.toMatchObject({ code: 'WEIGHTS_UNUSABLE_FILE' });
     await expect(writeWeights(join(folder, 'mine'), inParts(5), 'other', true)).rejects.toMatchObject({ code: 'WEIGHTS_DIFFER' });
     expect(readFileSync(join(folder, 'mine'), 'utf8')).toBe('mine');
+    // Somebody else has made the file meanwhile.
+    const meanwhile = async function* (): AsyncGenerator<Uint8Array> {
+      yield* inParts(5);
+      writeFileSync(join(folder, 'late'), 'theirs');
+    };
+    await expect(writeWeights(join(folder, 'late'), meanwhile(), sha256, false)).rejects.toMatchObject({ code: 'WEIGHTS_UNUSABLE_FILE' });
+    expect(readFileSync(join(folder, 'late'), 'utf8')).toBe('theirs');
     await writeWeights(join(folder, 'mine'), inParts(5), sha256, true);
     expect(readFileSync(join(folder, 'mine')).equals(whole)).toBe(true);
     expect(readdirSync(folder).filter((name) => name.endsWith('.partial'))).toEqual([]);

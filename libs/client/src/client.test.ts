@@ -1,6 +1,6 @@
 /** The client against a small server that speaks the contract in docs/reference/schema.graphql over real sockets. */
 import { readFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
+import { createServer, type Server, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { buildSchema, execute, graphql, parse, subscribe, validate, type GraphQLSchema } from 'graphql';
 import { useServer } from 'graphql-ws/use/ws';
@@ -280,6 +280,29 @@ describe('requests', () => {
     const impatient = createClient({ url: `http://127.0.0.1:${port}`, retry: { forMs: 250 } });
     await expect(impatient.clusterSpecs()).rejects.toMatchObject({ code: 'UNREACHABLE' });
     expect(performance.now() - from).toBeGreaterThanOrEqual(100);
+  });
+
+  it('says how far a file came whose connection broke, or that is shorter than was said', async () => {
+    let how: (response: ServerResponse) => void = () => undefined;
+    const breaking = createServer((_request, response) => {
+      response.writeHead(200, { 'content-type': 'application/octet-stream', 'content-length': '1000' });
+      response.write(Buffer.alloc(400), () => how(response));
+    });
+    await new Promise<void>((resolve) => breaking.listen(0, '127.0.0.1', resolve));
+    const { port } = breaking.address() as { port: number };
+    const getter = createClient({ url: `http://127.0.0.1:${port}`, retry: { forMs: 0 } });
+    const read = async (): Promise<unknown> => {
+      const { body, bytes } = await getter.weights('0190a4de-0000-7000-8000-000000000000');
+      expect(bytes).toBe(1000);
+      for await (const part of body) expect(part.length).toBeGreaterThan(0);
+      return undefined;
+    };
+    how = (response) => response.destroy();
+    await expect(read()).rejects.toThrow(PacelineApiError);
+    await expect(read()).rejects.toMatchObject({ code: 'UNREACHABLE', message: expect.stringContaining('400 of 1000 bytes') as string });
+    await getter.close();
+    breaking.closeAllConnections();
+    await new Promise((resolve) => breaking.close(resolve));
   });
 
   it('sends weights once, and waits with them while the api takes those of others', async () => {

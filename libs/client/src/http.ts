@@ -30,6 +30,8 @@ export interface HttpOptions {
 const MAX_ANSWER_CHARACTERS = 64 * 1024 * 1024;
 /** A shard or a model over a slow line, and the check of a large dataset, take their time. */
 const TRANSFER_DEADLINE_MS = 900_000;
+/** Of a file, from the first byte on. */
+const TRANSFER_SILENCE_MS = 120_000;
 const BUSY_TRIES = 30;
 const BUSY_PAUSE_MS = 1_000;
 /** What Node says of connections that nobody accepted, and of those that broke. */
@@ -84,17 +86,50 @@ export async function getJson(options: HttpOptions, path: string): Promise<{ sta
 }
 
 /**
- * GET of a file. The deadline is for the beginning of the answer, not for its end.
- * @throws PacelineApiError with what the api says instead
+ * GET of a file. The deadline is for the beginning of the answer, not for its end; a body of which nothing comes for two minutes is given up.
+ * @throws PacelineApiError with what the api says instead; so does the body that breaks off, or falls silent
  */
 export async function getFile(options: HttpOptions, path: string): Promise<{ body: AsyncIterable<Uint8Array>; bytes: number }> {
-  return withRetries(options.retry, true, () =>
-    withDeadline(options, undefined, async (signal) => {
+  return withRetries(options.retry, true, () => {
+    const transfer = new AbortController();
+    return withDeadline(options, transfer.signal, async (signal) => {
       const reply = await ask(new URL(path, options.url), { method: 'GET', headers: authorization(options.apiKey), signal });
-      if (reply.status === 200) return { body: reply.body, bytes: Number(reply.header('content-length') ?? Number.NaN) };
-      throw refusalOf(options.url, await answerOf(reply, options.url));
-    }),
-  );
+      if (reply.status !== 200) throw refusalOf(options.url, await answerOf(reply, options.url));
+      const bytes = Number(reply.header('content-length') ?? Number.NaN);
+      return { body: transferred(reply.body, { url: options.url, bytes, transfer }), bytes };
+    });
+  });
+}
+
+/** @throws PacelineApiError UNREACHABLE, TIMEOUT */
+async function* transferred(
+  body: AsyncIterable<Uint8Array>,
+  { url, bytes, transfer }: { readonly url: string; readonly bytes: number; readonly transfer: AbortController },
+): AsyncGenerator<Uint8Array> {
+  let received = 0;
+  const soFar = (): string => (Number.isFinite(bytes) ? `${received} of ${bytes} bytes` : `${received} bytes`);
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const listen = (): void => {
+    clearTimeout(timer);
+    timer = setTimeout(() => transfer.abort(), TRANSFER_SILENCE_MS);
+  };
+  try {
+    listen();
+    for await (const part of body) {
+      clearTimeout(timer); // whoever takes the bytes may take its time
+      received += part.length;
+      yield part;
+      listen();
+    }
+  } catch (cause) {
+    if (transfer.signal.aborted)
+      throw new PacelineApiError('TIMEOUT', `${url} sent nothing more for ${TRANSFER_SILENCE_MS} ms, after ${soFar()}.`, { cause });
+    throw new PacelineApiError('UNREACHABLE', `The connection to ${url} broke after ${soFar()} (${reasonOf(cause)}).`, { cause });
+  } finally {
+    clearTimeout(timer);
+  }
+  if (Number.isFinite(bytes) && received !== bytes)
+    throw new PacelineApiError('UNREACHABLE', `The connection to ${url} ended after ${soFar()}.`);
 }
 
 /** HEAD of a path. @returns whether it is there @throws PacelineApiError for anything but yes and no */

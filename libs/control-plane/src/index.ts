@@ -174,3 +174,4 @@ export {
 } from './lifecycle/team-limits.js';
 export { memoryWaits, type HeldPart, type RoomyServer, type UnplacedRun } from './lifecycle/server-room.js';
 export { FEWER_AFTER_MS, type FleetCounts, type MemoryWait, waitsForServers } from './lifecycle/waiting-reason.js';
+export { pinsOf, pinsText, type Pin } from './contract/pins.js';

@@ -25,10 +25,13 @@ const REFRESH_EVERY_MS = 1_000;
 const SHOWN_FOR_MS = 600_000;
 const MAX_MEMBERS = 5_000;
 const TABLES = { worker: 'Worker', server: 'Server' } as const;
-const readOf = (role: FleetRole): string => `SELECT * FROM "${TABLES[role]}" WHERE "lastSeenAt" >= $1 LIMIT ${MAX_MEMBERS}`;
+/** Times in the tables are those of PostgreSQL, and what is read of them is how long ago: clocks of apis may differ. */
+const readOf = (role: FleetRole): string =>
+  `SELECT *, (extract(epoch FROM now() - "lastSeenAt") * 1000)::float8 AS "agoMs" FROM "${TABLES[role]}"
+   WHERE "lastSeenAt" >= now() - interval '${SHOWN_FOR_MS} milliseconds' LIMIT ${MAX_MEMBERS}`;
 const READ = { worker: readOf('worker'), server: readOf('server') };
-type StoredWorker = Worker & Record<string, unknown>;
-type StoredServer = Server & Record<string, unknown>;
+type StoredWorker = Worker & { readonly agoMs: number } & Record<string, unknown>;
+type StoredServer = Server & { readonly agoMs: number } & Record<string, unknown>;
 
 /** Columns of workers, and what is stored where a heartbeat leaves one out. */
 const DEFAULTS: ReadonlyMap<string, string> = new Map([
@@ -70,12 +73,16 @@ export class Fleet implements OnModuleDestroy {
   heartbeat(role: FleetRole, member: FleetMember): void {
     const members = this.known[role];
     if (!members.has(member.id) && members.size >= MAX_MEMBERS) this.forgetOldest(members);
-    members.set(member.id, { row: { ...storable(member), lastSeenMs: Date.now(), hasLeft: false }, isDirty: true });
+    // One that was read late does not undo the goodbye of the same process.
+    const known = members.get(member.id)?.row;
+    const hasLeft = known?.hasLeft === true && known.startedAtMs === member.startedAtMs;
+    members.set(member.id, { row: { ...storable(member), lastSeenMs: Date.now(), hasLeft }, isDirty: true });
   }
 
   goodbye(role: FleetRole, id: string): void {
     const entry = this.known[role].get(id);
-    if (entry) this.known[role].set(id, { row: { ...entry.row, hasLeft: true }, isDirty: true });
+    // It is newer than any heartbeat, also where another api has read the last of those.
+    if (entry) this.known[role].set(id, { row: { ...entry.row, lastSeenMs: Date.now(), hasLeft: true }, isDirty: true });
   }
 
   /** The report stream was read just now, whatever was in it. */
@@ -141,10 +148,9 @@ export class Fleet implements OnModuleDestroy {
   private async refresh(): Promise<void> {
     const now = Date.now();
     if (now - this.refreshedAt < REFRESH_EVERY_MS) return;
-    const since = [new Date(now - SHOWN_FOR_MS)];
     const [workers, servers] = await Promise.all([
-      this.database.statement<StoredWorker>('workers-seen', READ.worker, since),
-      this.database.statement<StoredServer>('servers-seen', READ.server, since),
+      this.database.statement<StoredWorker>('workers-seen', READ.worker),
+      this.database.statement<StoredServer>('servers-seen', READ.server),
     ]);
     this.refreshedAt = now;
     for (const [role, rows] of [
@@ -153,7 +159,9 @@ export class Fleet implements OnModuleDestroy {
     ] as const) {
       for (const row of rows) {
         const newest = this.known[role].get(row.id)?.row;
-        if (newest && newest.lastSeenMs >= row.lastSeenAt.getTime()) continue;
+        const lastSeenMs = now - row.agoMs;
+        const tellsGoodbye = row.leftAt !== null && newest?.hasLeft === false && newest.startedAtMs === row.startedAt.getTime();
+        if (newest && newest.lastSeenMs >= lastSeenMs && !tellsGoodbye) continue;
         const { id, host, pid, version, protocolVersion, runId } = row;
         this.known[role].set(id, {
           isDirty: false,
@@ -167,7 +175,7 @@ export class Fleet implements OnModuleDestroy {
             rssBytes: Number(row.rssBytes),
             ...(row.memoryBytes === null ? {} : { memoryBytes: Number(row.memoryBytes) }),
             startedAtMs: row.startedAt.getTime(),
-            lastSeenMs: row.lastSeenAt.getTime(),
+            lastSeenMs,
             hasLeft: row.leftAt !== null,
             ...('fingerprint' in row ? engineOf(row as StoredWorker) : { fingerprint: null }),
           },
@@ -194,7 +202,7 @@ export class Fleet implements OnModuleDestroy {
     this.forgetOld();
   }
 
-  /** One statement for all; an older heartbeat never overwrites a newer one. */
+  /** One statement for all; an older heartbeat never overwrites a newer one, nor the goodbye of the same process. */
   private async write(role: FleetRole, rows: readonly FleetRow[]): Promise<void> {
     const table = TABLES[role];
     const columns = role === 'worker' ? ['"fingerprint"', '"engines"', '"devices"', '"dataStore"', '"holdsShards"'] : [];
@@ -207,14 +215,15 @@ export class Fleet implements OnModuleDestroy {
       `${role}s-heard`,
       `INSERT INTO "${table}" ("id", "host", "pid", ${own}"version", "protocolVersion", "rssBytes", "memoryBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
        SELECT x."id", x."host", x."pid", ${given}x."version", x."protocolVersion", x."rssBytes", x."memoryBytes", to_timestamp(x."startedAtMs" / 1000.0),
-              to_timestamp(x."lastSeenMs" / 1000.0), CASE WHEN x."hasLeft" THEN now() END, x."runId"
+              now() - x."agoMs" * interval '1 millisecond', CASE WHEN x."hasLeft" THEN now() END, x."runId"
        FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "engines" jsonb, "devices" jsonb, "dataStore" text, "holdsShards" boolean, "version" text, "protocolVersion" int,
-            "rssBytes" bigint, "memoryBytes" bigint, "startedAtMs" float8, "lastSeenMs" float8, "hasLeft" boolean, "runId" uuid)
+            "rssBytes" bigint, "memoryBytes" bigint, "startedAtMs" float8, "agoMs" float8, "hasLeft" boolean, "runId" uuid)
        ON CONFLICT ("id") DO UPDATE SET "host" = excluded."host", "pid" = excluded."pid", ${replaced}"version" = excluded."version",
          "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "memoryBytes" = excluded."memoryBytes", "startedAt" = excluded."startedAt",
-         "lastSeenAt" = excluded."lastSeenAt", "leftAt" = excluded."leftAt", "runId" = excluded."runId"
+         "lastSeenAt" = excluded."lastSeenAt", "runId" = excluded."runId",
+         "leftAt" = CASE WHEN "${table}"."startedAt" = excluded."startedAt" THEN coalesce("${table}"."leftAt", excluded."leftAt") ELSE excluded."leftAt" END
        WHERE "${table}"."lastSeenAt" <= excluded."lastSeenAt"`,
-      [JSON.stringify(rows)],
+      [JSON.stringify(rows.map((row) => Object.assign({}, row, { agoMs: Date.now() - row.lastSeenMs })))],
     );
   }
 

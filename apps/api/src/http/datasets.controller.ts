@@ -117,6 +117,7 @@ export class DatasetsController {
     if (!datasetReferenceSchema.safeParse(reference).success) throw new Fault('NOT_FOUND', 'There is no such dataset.');
     const found = await this.datasets.resolve(viewer.teamId, reference);
     if (!('id' in found)) throw new Fault('NOT_FOUND', `${parseDatasetReference(reference).name}: ${found.message}.`);
+    endWhenStalled(reply.raw);
     await reply
       .headers({ 'content-type': 'application/json; charset=utf-8', etag: `"${found.version}"`, 'x-dataset-version': found.version })
       .send(ReadableStream.from(await this.shards.openManifest(viewer.teamId, found.version)));

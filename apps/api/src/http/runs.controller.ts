@@ -149,6 +149,7 @@ export class RunsController {
     const run = await this.existing(viewer, id);
     const file = await this.weights.open(run);
     if (file instanceof NotFound) throw new Fault('NOT_FOUND', file.message);
+    endWhenStalled(reply.raw);
     await reply
       .headers({
         'content-type': 'application/octet-stream',

@@ -7,13 +7,17 @@ import { readWholeLineage } from '../runs/stored-lineage.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { ModelAlias } from './model-alias.types.js';
+import { PinnedCheckpoints } from '../runs/pinned-checkpoints.js';
 
 const MAX_PER_TEAM = 1000;
 const ROUND_MAX = 2 ** 31 - 1;
 
 @Injectable()
 export class ModelAliases {
-  constructor(private readonly database: Database) {}
+  constructor(
+    private readonly database: Database,
+    private readonly pinned: PinnedCheckpoints,
+  ) {}
 
   async list({ teamId }: Viewer, name?: string | null): Promise<ModelAlias[]> {
     if (name && !MODEL_ALIAS.test(name)) return []; // no alias has such a name, and PostgreSQL does not take all of them
@@ -38,6 +42,7 @@ export class ModelAliases {
       create: { teamId, name, runId, round },
       update: { runId, round },
     });
+    await this.pinned.tell(runId);
     return toAlias(row);
   }
 

@@ -24,6 +24,7 @@ import { LOGGER } from '../logger.js';
 import { TraceKeeper } from '../traces/trace-keeper.js';
 import { FleetReports } from './fleet-reports.js';
 import { JournalStore } from './journal-store.js';
+import { PinnedCheckpoints } from '../runs/pinned-checkpoints.js';
 
 const GROUP = 'paceline-api';
 const BATCH = 200;
@@ -38,6 +39,7 @@ const FORGED_EVERY_MS = 60_000;
 export class ReportsConsumer implements OnModuleDestroy {
   private readonly name = `${hostname()}-${process.pid}`;
   @Inject(TraceKeeper) private readonly traces!: TraceKeeper;
+  @Inject(PinnedCheckpoints) private readonly pinned!: PinnedCheckpoints;
   @Inject(Settings) private readonly settings!: Settings;
   private readonly reader: ReportReader;
   private takenOverAt = 0;
@@ -137,6 +139,9 @@ export class ReportsConsumer implements OnModuleDestroy {
         ...(report.entries.length > 0 ? ackFields(ack.attempt, report.term ?? 1, ack) : {}),
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       });
+      // With each checkpoint its servers may remove another: what others need may have changed.
+      if (report.entries.some((entry) => entry.kind === 'event' && entry.type === 'checkpoint.written'))
+        await this.pinned.tell(report.runId);
     }
   }
 

@@ -26,6 +26,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { WITHOUT_MODEL } from './run-columns.js';
 import { columnsOf, specOf } from './run-row.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
+import { pinnedOf } from './pinned-checkpoints.js';
 
 @Injectable()
 export class Attempts {
@@ -101,7 +102,7 @@ export class Attempts {
     ]);
     const lineage = lineageOf(attempts.map(originOf), run.attempt);
     const present = rows.map(({ attempt, round, loss, isBest }) => ({ attempt, round, loss, isBest, isGone: false }));
-    const gone = letGo(lineage, present, specOf({ spec }).checkpoint);
+    const gone = letGo(lineage, present, specOf({ spec }).checkpoint, await pinnedOf(transaction, runId));
     if (gone.length === 0) return;
     await transaction.checkpoint.updateMany({
       where: { runId, OR: gone.map(({ attempt, round }) => ({ attempt, round })) },

@@ -2,7 +2,7 @@
  * From a spec to a run. Everything that can be wrong is found before anything is written; then run, attempt, servers and the jobs in
  * the outbox appear in one transaction, so a crash at any point leaves a whole run or none.
  */
-import { Injectable } from '@nestjs/common';
+import { Inject, Injectable } from '@nestjs/common';
 import { Database, type Transaction } from '../database/database.js';
 import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -25,6 +25,7 @@ import { PrepareRun, type Prepared, type RunOrigin } from './prepare-run.js';
 import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
 import { eventOf } from './strategy-choice.js';
+import { PinnedCheckpoints } from './pinned-checkpoints.js';
 
 export interface CreateRunOptions extends RunOrigin {
   readonly idempotencyKey?: string | null | undefined;
@@ -58,6 +59,8 @@ export class CreateRun {
     'Too many runs are being created at once.',
     2,
   );
+
+  @Inject(PinnedCheckpoints) private readonly pinned!: PinnedCheckpoints;
 
   constructor(
     private readonly database: Database,
@@ -111,6 +114,7 @@ export class CreateRun {
       });
       isKept = made instanceof Run;
       if (isKept) this.dispatch.wake();
+      if (isKept && prepared.from) await this.pinned.tell(prepared.from.runId);
       if (isKept && prepared.warmStart) await this.initialWeights.claim(id).catch(() => undefined); // the sweep removes the note
       return made;
     } catch (error) {

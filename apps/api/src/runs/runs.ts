@@ -1,6 +1,6 @@
 /** Runs of a team: reading and listing. Another team's run is not there. */
 import { Injectable } from '@nestjs/common';
-import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/control-plane';
+import { coordinatorOf, firstRoundOf, resultRounds, type RunStatus } from '@paceline/control-plane';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -240,7 +240,11 @@ export class Runs {
     const scheduled = (from: number, to: number): number => scheduledExamples(row, to) - scheduledExamples(row, from);
     const counted = ranges.map(({ examples, cut, end }) => (cut === null ? Number(examples ?? 0) : scheduled(cut, end ?? cut)));
     const first = firstRoundOf(lineage);
-    const last = status === 'SUCCEEDED' ? Number(row.totalRounds) : Math.max(first, ...ranges.map(({ end }) => end ?? 0));
+    // One that stopped early has fewer than were planned.
+    const last =
+      status === 'SUCCEEDED'
+        ? (resultRounds(row.result) ?? Number(row.totalRounds))
+        : Math.max(first, ...ranges.map(({ end }) => end ?? 0));
     const coordinator = coordinatorOf(row);
     return {
       committedRounds: ranges.reduce((sum, { rounds }) => sum + Number(rounds ?? 0), 0),

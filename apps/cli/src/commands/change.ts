@@ -146,6 +146,9 @@ async function isAgreed({ terminal }: CommandContext, client: PacelineClient, id
       `${said(run)} began ${duration(beganMs / 1000)} ago and is at round ${round} of ${totalRounds}. End it for good? [y/N] `,
     );
     return /^y(es)?$/i.test(answer.trim());
+  } catch (error) {
+    if ((error as { code?: unknown }).code === 'ABORT_ERR') return false; // Ctrl-C and Ctrl-D are no yes
+    throw error;
   } finally {
     reader.close();
   }

@@ -1,11 +1,12 @@
 /** `paceline checkpoints`, `weights` and `open`: what a run has left behind, and where to see it. */
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { open as openFile, rename, rm } from 'node:fs/promises';
+import { existsSync, rmSync } from 'node:fs';
+import { link, open as openFile, rename, rm } from 'node:fs/promises';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
-import type { Act, CommandContext } from '../command.js';
+import { interruptSignal, type Act, type CommandContext } from '../command.js';
 import { dashboardUrl } from '../show-run.js';
 import { clean } from '../terminal/clean.js';
 import { ago, bytes, decimals } from '../terminal/format.js';
@@ -103,13 +104,14 @@ export async function writeWeights(file: string, body: AsyncIterable<Uint8Array>
   let written = 0;
   let dataFrom = Number.POSITIVE_INFINITY;
   const start = Buffer.alloc(LENGTH_BYTES);
+  if (!mayReplace && existsSync(file)) throw unusable(file, Object.assign(new Error(), { code: 'EEXIST' }));
   const out = await openFile(partial, 'wx').catch((error: unknown) => Promise.reject(unusable(file, error)));
+  const interrupt = interruptSignal();
+  interrupt.signal.addEventListener('abort', () => {
+    rmSync(partial, { force: true });
+    process.exit(EXIT.interrupted);
+  });
   try {
-    if (!mayReplace)
-      await openFile(file, 'wx').then(
-        (reserved) => reserved.close(),
-        (error: unknown) => Promise.reject(unusable(file, error)),
-      );
     for await (const chunk of body) {
       if (written < LENGTH_BYTES) start.set(chunk.subarray(0, LENGTH_BYTES - written), written);
       if (written + chunk.length >= LENGTH_BYTES) dataFrom = LENGTH_BYTES + Number(start.readBigUInt64LE(0));
@@ -124,14 +126,22 @@ export async function writeWeights(file: string, body: AsyncIterable<Uint8Array>
         exit: 'unsuccessful',
       });
     await out.sync();
-    await rename(partial, file);
+    await (mayReplace ? rename(partial, file) : placed(partial, file));
     return written;
-  } catch (error) {
-    if (!mayReplace && !(error instanceof UserError && error.code === 'WEIGHTS_UNUSABLE_FILE')) await rm(file, { force: true });
-    throw error;
   } finally {
+    interrupt.dispose();
     await out.close();
     await rm(partial, { force: true });
+  }
+}
+
+/** A file that has come to be there meanwhile is left alone. @throws UserError WEIGHTS_UNUSABLE_FILE */
+async function placed(partial: string, file: string): Promise<void> {
+  try {
+    await link(partial, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') throw unusable(file, error);
+    await rename(partial, file); // a file system without links
   }
 }
 

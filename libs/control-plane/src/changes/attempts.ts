@@ -42,6 +42,8 @@ export function endedAttempt(run: CountedRun, attempt: StoredAttempt, end: Attem
     bestRound: after.count.bestRound,
     nextAttemptAt: after.restartAfterMs === null ? null : new Date(now.getTime() + after.restartAfterMs),
     pauseRequestedAt: null,
+    // A cancel that came too late is over with the run, which can be extended.
+    ...(after.to === 'SUCCEEDED' ? { cancelRequestedAt: null } : {}),
   };
   // The table of statuses has no way from RUNNING to PAUSED but over PAUSING.
   const first: StatusMove[] = after.to === 'PAUSED' && run.status === 'RUNNING' ? [{ to: 'PAUSING', reason: end.message }] : [];

@@ -1,6 +1,7 @@
 /** What a person's request changes in the rows of a run: the table of requests.ts, and whether what is asked for is possible. */
 import { LIMITS, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { answerRequest, type RunRequest } from '../lifecycle/requests.js';
+import { resultRounds } from '../dispatch/kept-result.js';
 import { serverProcesses, type StoredRun } from '../dispatch/rows.js';
 import type { RunChange, StatusMove, StoredEvent } from './moves.js';
 import { scaleShardWorkers } from './shard-workers.js';
@@ -18,6 +19,8 @@ export interface AskedRun extends Pick<StoredRun, 'status' | 'cancelRequestedAt'
   readonly spec: unknown;
   readonly totalRounds: bigint | number;
   readonly roundsPerEpoch: bigint | number;
+  /** Of a run that has succeeded. */
+  readonly result?: unknown;
 }
 
 export type RequestStep =
@@ -108,11 +111,14 @@ function extend(
   if (more === undefined || more === null || ((rounds ?? null) !== null) === ((epochs ?? null) !== null))
     return invalid('rounds', 'say how much more: either rounds or epochs');
   if (!Number.isInteger(more) || more < 1) return invalid(path, 'must be a whole number from 1');
-  const totalRounds = Number(run.totalRounds) + (path === 'rounds' ? more : more * Number(run.roundsPerEpoch));
+  // A run that stopped early goes on from where it stopped.
+  const done = (run.status === 'SUCCEEDED' ? resultRounds(run.result) : null) ?? Number(run.totalRounds);
+  const totalRounds = done + (path === 'rounds' ? more : more * Number(run.roundsPerEpoch));
   if (totalRounds > LIMITS.rounds) return invalid(path, `${totalRounds} rounds in all; at most ${LIMITS.rounds} are supported`);
   const spec = run.spec as RunSpec;
   const { length } = spec;
-  const inEpochs = 'epochs' in length && path === 'epochs' && length.epochs + more <= LIMITS.epochs;
+  const isWhole = done === Number(run.totalRounds);
+  const inEpochs = 'epochs' in length && path === 'epochs' && isWhole && length.epochs + more <= LIMITS.epochs;
   const longer: RunSpec = { ...spec, length: inEpochs ? { epochs: length.epochs + more } : { rounds: totalRounds } };
   return {
     does: 'begin',

@@ -9,7 +9,7 @@ export const tokenClaimsSchema = z.object({
   run: uuid,
   attempt: z.int().min(1),
   role: z.enum(['worker', 'server']),
-  /** Seconds since the epoch; longer than any api outage that a run should survive (default 24 h). */
+  /** Seconds since the epoch, beyond the end of any attempt. */
   exp: z.int(),
 });
 

@@ -29,6 +29,8 @@ export interface ControlFields {
   seats?: string;
   /** A trace of rounds is wanted of every process of the attempt: JSON of `traceRequestSchema`. */
   trace?: string;
+  /** Checkpoints that others need, of `pinsText`. */
+  pins?: string;
   /** What the arbiter has decided about a shard: JSON of `leadSchema`, under `leadFieldName`. */
   [lead: `lead${number}`]: string;
 }

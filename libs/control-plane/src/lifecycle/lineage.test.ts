@@ -76,6 +76,11 @@ it('a run keeps its newest checkpoints and the best of its lineage, never a bett
     [1, 120],
   ]);
   expect(gone(9, true)).toEqual([[1, 120]]);
+  const pins = [at(1, 100), at(2, 50)];
+  expect(letGo(lineageOf(attempts, 2), rows, { keepLast: 2, keepBest: false }, pins).map((row) => [row.attempt, row.round])).toEqual([
+    [1, 50],
+    [1, 120],
+  ]);
 });
 
 describe('the next attempt begins', () => {

@@ -8,6 +8,8 @@
  *
  * Metrics, ledger and checkpoints are read along it, so each round counts once.
  */
+import type { Pin } from '../contract/pins.js';
+
 export interface AttemptOrigin {
   readonly number: number;
   /** The run whose checkpoint the attempt began with, when that is another one. */
@@ -64,12 +66,13 @@ export interface RestorePoint {
 
 /**
  * What a run lets go after a new checkpoint, as the servers do it (spec.checkpoint): all but the newest `keepLast` of the lineage
- * and, if wanted, the one with the lowest loss; and always the newest that was the best of its validations.
+ * and, if wanted, the one with the lowest loss; and always the newest that was the best of its validations, and what others need.
  */
 export function letGo<C extends StoredCheckpoint & { readonly loss: number | null; readonly isBest?: boolean | undefined }>(
   lineage: readonly LineagePart[],
   checkpoints: readonly C[],
   { keepLast, keepBest }: { readonly keepLast: number; readonly keepBest: boolean },
+  pins: readonly Pin[] = [],
 ): C[] {
   const newestFirst = checkpoints
     .filter(({ isGone, attempt, round }) => !isGone && lineage.some((part) => part.attempt === attempt && round <= part.toRound))
@@ -82,7 +85,8 @@ export function letGo<C extends StoredCheckpoint & { readonly loss: number | nul
   if (keepBest && best) kept.add(best);
   const validated = newestFirst.find(({ isBest }) => isBest);
   if (validated) kept.add(validated);
-  return checkpoints.filter((checkpoint) => !checkpoint.isGone && !kept.has(checkpoint));
+  const isPinned = ({ attempt, round }: C): boolean => pins.some((pin) => pin.attempt === attempt && pin.round === round);
+  return checkpoints.filter((checkpoint) => !checkpoint.isGone && !kept.has(checkpoint) && !isPinned(checkpoint));
 }
 
 export type RestoreDecision =

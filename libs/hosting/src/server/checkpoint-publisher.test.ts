@@ -95,6 +95,14 @@ test('the checkpoint that the attempt began with stays until one of its own is k
   expect(pinned).toEqual([[{ attempt: 1, round: 5 }], []]);
 });
 
+test('what others need stays', async () => {
+  const { publisher, pinned, tell, swept } = publishing();
+  tell(10);
+  publisher.pins = [{ attempt: 2, round: 10 }];
+  await swept();
+  expect(pinned[0]).toContainEqual({ attempt: 2, round: 10 });
+});
+
 test('a coordinator that has not heard of its successor leaves what that one has written', async () => {
   const { journal, write, tell, swept } = publishing();
   tell(10);

@@ -31,6 +31,8 @@ interface Published {
 export class CheckpointPublisher {
   private readonly lineage: Manifest['lineage'];
   private published: Published[] = [];
+  /** What others need, as the control plane says. */
+  pins: readonly { readonly attempt: number; readonly round: number }[] = [];
 
   constructor(private readonly options: CheckpointPublisherOptions) {
     const { parent, job } = options;
@@ -66,7 +68,7 @@ export class CheckpointPublisher {
     const { checkpoints, job } = this.options;
     const { keepLast, keepBest } = job.spec.checkpoint;
     const parents = this.lineage.map(({ runId, ...rest }) => (runId === undefined ? rest : { ...rest, runId }));
-    const keep = this.known() ? [] : this.lineage.slice(-1);
+    const keep = [...(this.known() ? [] : this.lineage.slice(-1)), ...this.pins];
     await checkpoints.sweep(job.runId, { keepLast, keepBest, keep, lineage: { attempt: job.attempt, parents } }, (id) => this.mayGo(id));
   }
 

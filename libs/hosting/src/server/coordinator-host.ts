@@ -141,6 +141,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       term: this.machine.numbers().term,
       state: () => this.state(schedule.totalRounds),
       coordinator: this.machine,
+      pinned: (pins) => void (this.checkpoints.pins = pins),
     });
   }
 

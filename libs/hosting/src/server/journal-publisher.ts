@@ -7,9 +7,11 @@ import {
   acknowledgedOf,
   ackFieldName,
   controlFor,
+  pinsOf,
   type ControlPlane,
   type CoordinatorState,
   type JournalEntry,
+  type Pin,
 } from '@paceline/control-plane';
 
 const PERIOD_MS = 250;
@@ -45,6 +47,8 @@ export interface JournalPublisherOptions {
   state(): CoordinatorState;
   /** Carries out what the control plane wants: cancel, pause, another number of workers. */
   readonly coordinator: WantedOf;
+  /** Hears which checkpoints others need. */
+  pinned?(pins: readonly Pin[]): void;
 }
 
 export class JournalPublisher {
@@ -107,6 +111,7 @@ export class JournalPublisher {
       // What was sent before the silence may be gone: all of it follows the first batch.
       this.isProbing = false;
     }
+    this.options.pinned?.(pinsOf(control.pins));
     const action = controlFor(control.action, attempt);
     if (action === 'cancel') this.options.coordinator.cancel();
     if (action === 'pause') this.options.coordinator.stops.pause();

@@ -1,0 +1,80 @@
+/** What several apis know of one fleet, by way of PostgreSQL: ages and goodbyes, whatever their clocks say. */
+import { createLogger } from '@paceline/runtime';
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
+import { BackgroundDatabase } from '../../apps/api/src/database/database.js';
+import { Fleet } from '../../apps/api/src/fleet/fleet.js';
+import { ControlPlane, until } from './services.js';
+
+let plane: ControlPlane;
+let database: BackgroundDatabase;
+beforeAll(async () => {
+  plane = await ControlPlane.start();
+  database = plane.api.app.get(BackgroundDatabase);
+});
+afterAll(() => plane?.stop());
+const fleets: Fleet[] = [];
+afterEach(async () => {
+  vi.restoreAllMocks();
+  for (const fleet of fleets.splice(0)) await fleet.onModuleDestroy();
+});
+
+const log = createLogger({ name: 'test', level: 'silent' });
+/** The part of a fleet that one api has. */
+function fleetOfApi(): Fleet {
+  const fleet = new Fleet(database, log);
+  fleets.push(fleet);
+  return fleet;
+}
+const member = (id: string, startedAtMs = 1_700_000_000_000) => ({
+  id,
+  host: 'h',
+  pid: 1,
+  version: '0.1.0',
+  protocolVersion: 1,
+  rssBytes: 1,
+  startedAtMs,
+  runId: null,
+  fingerprint: null,
+});
+/** Calls as on a machine whose clock is so much ahead. */
+async function ahead<T>(ms: number, act: () => T | Promise<T>): Promise<T> {
+  const { now } = Date;
+  vi.spyOn(Date, 'now').mockImplementation(() => now() + ms);
+  try {
+    return await act();
+  } finally {
+    vi.restoreAllMocks();
+  }
+}
+const rowAt = async (fleet: Fleet, id: string) => (await fleet.members('server')).find((row) => row.id === id);
+
+it.each([0, 3_600_000, -3_600_000])('an api whose clock is %i ms ahead knows how long ago another one heard a server', async (ms) => {
+  const [mine, other] = [fleetOfApi(), fleetOfApi()];
+  const id = `ps-${ms}`;
+  await ahead(ms, () => other.heartbeat('server', member(id)));
+  await ahead(ms, () => other.onModuleDestroy());
+  const row = (await rowAt(mine, id))!;
+  const agoMs = Date.now() - row.lastSeenMs;
+  expect(agoMs).toBeGreaterThan(-50);
+  expect(agoMs).toBeLessThan(4_000);
+  expect(mine.isAlive(row)).toBe(true);
+});
+
+it('a goodbye that another api has read is known, and a heartbeat that is read late does not undo it', async () => {
+  const [mine, other] = [fleetOfApi(), fleetOfApi()];
+  mine.heartbeat('server', member('ps-left'));
+  await mine.onModuleDestroy();
+  expect(await rowAt(other, 'ps-left')).toMatchObject({ hasLeft: false });
+  mine.heartbeat('server', member('ps-left')); // not written yet
+  other.goodbye('server', 'ps-left');
+  await other.onModuleDestroy();
+  await until('the goodbye', async () => (await rowAt(mine, 'ps-left'))?.hasLeft === true);
+  mine.heartbeat('server', member('ps-left'));
+  await mine.onModuleDestroy();
+  const third = fleetOfApi();
+  expect(await rowAt(third, 'ps-left')).toMatchObject({ hasLeft: true });
+  // Another process of that name is another one.
+  mine.heartbeat('server', member('ps-left', 1_800_000_000_000));
+  await mine.onModuleDestroy();
+  expect(await rowAt(fleetOfApi(), 'ps-left')).toMatchObject({ hasLeft: false });
+});
