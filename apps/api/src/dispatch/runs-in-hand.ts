@@ -12,9 +12,13 @@ const TOLD_FOR_MS = 180_000;
 const LATELY = `now() - interval '${TOLD_FOR_MS} ms'`;
 const quoted = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(', ');
 
-/** Of rows of "Run" that are called run: those that are not over, or ended lately without bringing a result. */
+/** A paused run waits for a person: with thousands of them others would wait for their turn. */
+const MOVING = ACTIVE_STATUSES.filter((status) => status !== 'PAUSED');
+
+/** Of rows of "Run" that are called run: those that are not over and may move, or that were paused, or ended without bringing a result, lately. */
 export const RUNS_IN_HAND = `
-  (run."status" IN (${quoted(ACTIVE_STATUSES)})
+  (run."status" IN (${quoted(MOVING)})
+   OR (run."status" = 'PAUSED' AND run."statusChangedAt" > ${LATELY})
    OR (run."status" IN ('FAILED', 'CANCELLED') AND run."finishedAt" > ${LATELY})
    OR (run."status" = 'SUCCEEDED' AND run."finishedAt" > ${LATELY}
        AND EXISTS (SELECT FROM "Attempt" AS ended

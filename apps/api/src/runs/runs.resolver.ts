@@ -110,7 +110,11 @@ export class RunsResolver {
   async createRun(
     @CurrentViewer() viewer: Viewer,
     @Args('spec', { type: () => RunSpecInput, description: 'The run spec; fields that are left out have their defaults.' }) spec: object,
-    @Args('clusterSpecId', { type: () => ID, nullable: true, description: 'Place it on the servers of this cluster spec.' })
+    @Args('clusterSpecId', {
+      type: () => ID,
+      nullable: true,
+      description: 'It has at most as many servers as this cluster spec names. Which of the fleet they are is not said by it.',
+    })
     clusterSpecId?: string,
     @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) idempotencyKey?: string,
     @Args('resumeFrom', { type: () => ResumeFromInput, nullable: true, description: 'Begin with a checkpoint of another run.' })

@@ -40,7 +40,7 @@ export function addTrain(
     )
     .argument('[spec]', 'a run spec in YAML or JSON; without it the defaults train an MLP on MNIST')
     .option('--detach', 'return as soon as the run is created')
-    .option('--cluster-spec <id>', 'train on the servers and workers of this cluster spec')
+    .option('--cluster-spec <id>', 'at most as many servers as this cluster spec names; which of the fleet they are is not said by it')
     .option(
       '--resume-from <run>',
       'begin with the newest checkpoint of another run, or with that of a round: RUN@ROUND; what no flag and no file says is as in that run',
