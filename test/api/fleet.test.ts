@@ -18,7 +18,7 @@ afterEach(async () => {
   for (const fleet of fleets.splice(0)) await fleet.onModuleDestroy();
 });
 
-const log = createLogger({ name: 'test', level: 'silent' });
+const log = createLogger('test');
 /** The part of a fleet that one api has. */
 function fleetOfApi(): Fleet {
   const fleet = new Fleet(database, log);
