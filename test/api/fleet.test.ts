@@ -1,8 +1,11 @@
 /** What several apis know of one fleet, by way of PostgreSQL: ages and goodbyes, whatever their clocks say. */
+import { REPORT_STREAM } from '@paceline/control-plane';
 import { createLogger } from '@paceline/runtime';
+import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
 import { BackgroundDatabase } from '../../apps/api/src/database/database.js';
 import { Fleet } from '../../apps/api/src/fleet/fleet.js';
+import { ReportsConsumer } from '../../apps/api/src/reports/consumer.js';
 import { ControlPlane, until } from './services.js';
 
 let plane: ControlPlane;
@@ -77,4 +80,21 @@ it('a goodbye that another api has read is known, and a heartbeat that is read l
   mine.heartbeat('server', member('ps-left', 1_800_000_000_000));
   await mine.onModuleDestroy();
   expect(await rowAt(fleetOfApi(), 'ps-left')).toMatchObject({ hasLeft: false });
+});
+
+it('readers of reports that are gone are forgotten, and those with something left are not', async () => {
+  const redis = new Redis(plane.redis.url);
+  const [stream, group] = [REPORT_STREAM, 'paceline-api'];
+  await until('the group', async () => ((await redis.xinfo('GROUPS', stream).catch(() => [])) as unknown[]).length > 0);
+  for (const name of ['gone', 'holds']) await redis.xgroup('CREATECONSUMER', stream, group, name);
+  const consumer = plane.api.app.get(ReportsConsumer);
+  await consumer.onModuleDestroy(); // it would read what the other one is to hold
+  await redis.xadd(stream, '*', 'report', '{}');
+  await redis.xreadgroup('GROUP', group, 'holds', 'COUNT', 1, 'STREAMS', stream, '>');
+  expect(await consumer.forgetOthers()).toBe(0); // they have asked a moment ago
+  expect(await consumer.forgetOthers(0)).toBe(1);
+  const names = ((await redis.xinfo('CONSUMERS', stream, group)) as string[][]).map((fields) => fields[1]);
+  expect(names).toContain('holds');
+  expect(names).not.toContain('gone');
+  redis.disconnect();
 });

@@ -32,6 +32,8 @@ const BLOCK_MS = 500;
 const READ_DEADLINE_MS = 3_000;
 /** Reports that another api read and never finished are taken over after this long. */
 const TAKE_OVER_AFTER_MS = 30_000;
+/** A reader that has not asked for so long does not any more. */
+const GONE_AFTER_MS = 86_400_000;
 /** A server with another secret has all of its reports refused: that is said so often. */
 const FORGED_EVERY_MS = 60_000;
 
@@ -79,6 +81,24 @@ export class ReportsConsumer implements OnModuleDestroy {
 
   start(): void {
     this.reader.start();
+    void this.forgetOthers().catch((error: Error) =>
+      this.log.debug({ err: error.message }, 'readers that are gone could not be forgotten'),
+    );
+  }
+
+  /** Every start of an api in a container is a reader of its own. One that has nothing left and has not asked for a day is gone. @returns how many were */
+  async forgetOthers(idleMs = GONE_AFTER_MS): Promise<number> {
+    const readers = (await withDeadline('readers of reports', READ_DEADLINE_MS, () =>
+      this.redis.commands.xinfo('CONSUMERS', REPORT_STREAM, GROUP),
+    )) as (string | number)[][];
+    const gone = readers
+      .map((fields) => Object.fromEntries(fields.flatMap((value, i) => (i % 2 === 0 ? [[String(value), fields[i + 1]]] : []))))
+      .filter(({ name, pending, idle }) => name !== this.name && Number(pending) === 0 && Number(idle) >= idleMs);
+    for (const { name } of gone)
+      await withDeadline('a reader that is gone', READ_DEADLINE_MS, () =>
+        this.redis.commands.xgroup('DELCONSUMER', REPORT_STREAM, GROUP, String(name)),
+      );
+    return gone.length;
   }
 
   async onModuleDestroy(): Promise<void> {
