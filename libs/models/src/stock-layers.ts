@@ -98,6 +98,7 @@ export function stockLayer(className: string, config: Config, path: string): Sto
   if (Array.isArray(cells))
     result['cells'] = cells.map((cell: unknown, i) => (isPart(cell) ? part(cell, `${path}.config.cells.${i}`) : cell));
   delete result['backwardLayer'];
+  delete result['unitesMasks'];
   return { className: adapted?.className || className, config: result };
 }
 

@@ -10,7 +10,11 @@ import { inputRank } from './stock-shapes.js';
 export const TFJS_VERSION = '4.22.0';
 
 /** In tf.js masks end there, and its mean over steps is that of all of them. */
-const WITHOUT_MASKS: ReadonlySet<string> = new Set(['ELU', 'GlobalAveragePooling1D', 'LeakyReLU']);
+const WITHOUT_MASKS: ReadonlySet<string> = new Set([
+  ...['ELU', 'GlobalAveragePooling1D', 'LeakyReLU', 'Rescaling'],
+  // There they give masks a dimension too many.
+  ...['Add', 'Average', 'Maximum', 'Minimum', 'Multiply'],
+]);
 
 /** They act on a mask, and tf.js 4.22 hands one on to every layer that is computed after one with a mask, and has none itself. */
 const TAKES_MASKS: ReadonlySet<string> = new Set(['Bidirectional', 'ConvLSTM2D', 'GRU', 'LSTM', 'RNN', 'SimpleRNN', 'Softmax']);

@@ -85,6 +85,8 @@ export const ALLOWED_LAYERS = [
 export const ALLOWED_CELLS = ['SimpleRNNCell', 'LSTMCell', 'GRUCell', 'StackedRNNCells'] as const;
 
 const AUGMENTATION = 'changes of training images are made by the loader: say `augmentation` in the run spec, and leave the layer out';
+const MASKS_MEET =
+  'Keras writes it where masks meet, as in Concatenate behind mask_zero or Masking, and of these only those of Add and Average are taken: use one of them, or mask_zero: false in front of it';
 const TEXTS = 'texts become numbers before the model: name the column in `features` of the run spec, and leave the layer out';
 
 /** Layers and cells of tf.js 4.22 that do not train in a model there either, and those of Keras that have another place here: part of the message to who asks for one. */
@@ -95,6 +97,10 @@ export const LEFT_OUT: Readonly<Record<string, string>> = {
   RandomTranslation: AUGMENTATION,
   TextVectorization: TEXTS,
   StringLookup: TEXTS,
+  ExpandDims: MASKS_MEET,
+  BroadcastTo: MASKS_MEET,
+  LogicalAnd: MASKS_MEET,
+  OnesLike: MASKS_MEET,
   Lambda: 'it is code, and nothing in a topology is executed; use layers in its place',
   RandomWidth: 'tf.js computes its output shape without the batch, and a width that changes from step to step fits no layer with weights',
   ConvLSTM2DCell: 'the RNN of tf.js takes no images; use the layer ConvLSTM2D',
@@ -106,10 +112,10 @@ const MODEL_CLASSES: ReadonlySet<string> = new Set(['Sequential', 'Model', 'Func
 /** Whether an entry of a list of layers is a model by itself: its layers become layers of the model that it stands in. */
 export const isModelClass = (className: unknown): boolean => typeof className === 'string' && MODEL_CLASSES.has(className);
 /**
- * Operations with which Keras 3 writes the making of a mask into a functional model: NotEqual behind the input of an Embedding with mask_zero, and
- * Any behind the NotEqual of a Masking layer. The layers make their masks themselves; planning takes the operations out.
+ * Operations with which Keras 3 writes the making of a mask into a functional model: NotEqual behind the input of an Embedding with mask_zero,
+ * Any behind the NotEqual of a Masking layer, and LogicalOr where masks meet. The layers make their masks themselves; planning takes the operations out.
  */
-const MASK_OPERATIONS: ReadonlySet<string> = new Set(['NotEqual', 'Any']);
+const MASK_OPERATIONS: ReadonlySet<string> = new Set(['NotEqual', 'Any', 'LogicalOr']);
 export function isMaskOperation(layer: LayerTopology): boolean {
   // An .h5 file says no module.
   const { module = 'keras.src.ops.numpy' } = layer as { readonly module?: unknown };

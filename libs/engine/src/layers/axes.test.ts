@@ -48,6 +48,46 @@ function near(actual: readonly number[], expected: readonly number[]): void {
   for (const [i, value] of expected.entries()) expect(actual[i]!).toBeCloseTo(value, 5);
 }
 
+const keras = (class_name: string, name: string, config: object, args: unknown[], kwargs: object = {}, module = 'keras.layers') => ({
+  module,
+  class_name,
+  name,
+  config: { name, ...config },
+  registered_name: null,
+  inbound_nodes: args.length === 0 ? [] : [{ args, kwargs }],
+});
+const tensor = (name: string, node = 0) => ({
+  class_name: '__keras_tensor__',
+  config: { shape: [null, 4], dtype: 'float32', keras_history: [name, node, 0] },
+});
+/** Two masked inputs that meet, as Keras 3.15 writes them. */
+const kerasBoth = (className: string): RunSpecInput['model'] => {
+  const OPERATIONS = 'keras.src.ops.numpy';
+  const layers = [
+    ...['a', 'b'].flatMap((name) => [
+      keras('InputLayer', `of_${name}`, { batch_shape: [null, 5] }, []),
+      keras('Embedding', name, { input_dim: 6, output_dim: 4, mask_zero: true }, [tensor(`of_${name}`)]),
+      keras('NotEqual', `mask_${name}`, {}, [tensor(`of_${name}`), 0], {}, OPERATIONS),
+    ]),
+    keras(className, 'met', {}, [[tensor('a'), tensor('b')]]),
+    keras('LogicalOr', 'or', {}, [tensor('mask_a'), tensor('mask_b')], {}, OPERATIONS),
+    keras('LSTM', 'last', { units: 3, recurrent_activation: 'sigmoid' }, [tensor('met')], { mask: tensor('or') }),
+  ];
+  const config = {
+    name: 'model',
+    layers,
+    input_layers: [
+      ['of_a', 0, 0],
+      ['of_b', 0, 0],
+    ],
+    output_layers: [
+      ['met', 0, 0],
+      ['last', 0, 0],
+    ],
+  };
+  return { topology: { class_name: 'Functional', keras_version: '3.15.1', config } } as unknown as RunSpecInput['model'];
+};
+
 describe('a mask', () => {
   const ids = input('ids', 5);
   const embedding = layer('Embedding', 'embedding', { input_dim: 6, output_dim: 4, mask_zero: true }, from('ids'));
@@ -90,6 +130,45 @@ describe('a mask', () => {
         powers.map((power) => power / sum),
       );
     }
+  });
+});
+
+describe('masks that meet', () => {
+  const both = (className: string, version?: string) => {
+    const embedding = (name: string) => layer('Embedding', name, { input_dim: 6, output_dim: 4, mask_zero: true }, from(`of_${name}`));
+    const layers = [input('of_a', 5), input('of_b', 5), embedding('a'), embedding('b')];
+    return graph(
+      [
+        ...layers,
+        layer(className, 'met', {}, from('a', 'b')),
+        layer('LSTM', 'last', { units: 3, recurrent_activation: 'sigmoid' }, from('met')),
+      ],
+      ['met', 'last'],
+      version,
+    );
+  };
+  const [a, b] = [Float32Array.from([1, 2, 3, 0, 0]), Float32Array.from([1, 0, 3, 4, 0])];
+  /** The LSTM over the steps that count, whose inputs are known. */
+  const over = async (values: readonly number[], steps: readonly number[]): Promise<number[]> => {
+    const kept = Float32Array.from(steps.flatMap((step) => values.slice(step * 4, step * 4 + 4)));
+    const alone = graph(
+      [input('x', steps.length, 4), layer('LSTM', 'last', { units: 3, recurrent_activation: 'sigmoid' }, from('x'))],
+      ['last'],
+    );
+    return (await predict(alone, [kept], 1))[0]!;
+  };
+
+  it.each(['Add', 'Average', 'Multiply', 'Maximum', 'Minimum'])('in %s: a step counts where all say so', async (className) => {
+    const [met, last] = await predict(both(className), [a, b], 1);
+    near(last!, await over(met!, [0, 2]));
+  });
+
+  it('in Add of Keras 3: where one says so; Multiply is refused there', async () => {
+    const [met, last] = await predict(kerasBoth('Add'), [a, b], 1);
+    near(last!, await over(met!, [0, 1, 2, 3]));
+    await expect(predict(kerasBoth('Multiply'), [a, b], 1)).rejects.toThrow(
+      /Multiply of Keras 3 leaves the masked steps of each input out/,
+    );
   });
 });
 
@@ -146,7 +225,7 @@ describe('an axis', () => {
 });
 
 it('outputs that are a call of a model inside of one of Keras 3 are those of that call', async () => {
-  const keras = (class_name: string, name: string, config: object, ...called: [string, number][]) => ({
+  const called = (class_name: string, name: string, config: object, ...called: [string, number][]) => ({
     module: 'keras.layers',
     class_name,
     name,
@@ -159,8 +238,8 @@ it('outputs that are a call of a model inside of one of Keras 3 are those of tha
   });
   const model = (layers: object[], config: object) => ({ layers, name: 'model', trainable: true, ...config });
   const inside = {
-    ...keras('Functional', 'inside', {}, ['x', 0], ['inside', 0]),
-    config: model([keras('InputLayer', 'n', { batch_shape: [null, 4] }), keras('Dense', 'dense', { units: 4 }, ['n', 0])], {
+    ...called('Functional', 'inside', {}, ['x', 0], ['inside', 0]),
+    config: model([called('InputLayer', 'n', { batch_shape: [null, 4] }), called('Dense', 'dense', { units: 4 }, ['n', 0])], {
       name: 'inside',
       input_layers: ['n', 0, 0],
       output_layers: ['dense', 0, 0],
@@ -169,7 +248,7 @@ it('outputs that are a call of a model inside of one of Keras 3 are those of tha
   const topology = (outputs: unknown) => ({
     topology: {
       class_name: 'Functional',
-      config: model([keras('InputLayer', 'x', { batch_shape: [null, 4] }), inside, keras('Dense', 'head', { units: 2 }, ['inside', 1])], {
+      config: model([called('InputLayer', 'x', { batch_shape: [null, 4] }), inside, called('Dense', 'head', { units: 2 }, ['inside', 1])], {
         input_layers: ['x', 0, 0],
         output_layers: outputs,
       }),

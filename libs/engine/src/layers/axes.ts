@@ -1,7 +1,7 @@
 /** Layers of tf.js that do not do what their axis or shape says: what Keras does with the same config. */
 import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import { replaceClass, single, type LayerClass } from './replace-class.js';
+import { replaceClass, single, type Args, type LayerClass } from './replace-class.js';
 
 type Shape = (number | null)[];
 const fromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
@@ -53,6 +53,28 @@ const passingMasks = (stock: LayerClass): LayerClass =>
     override supportsMasking = true;
   };
 
+/**
+ * Where masks meet in a layer that adds or compares: a step counts where all count, or, in Keras 3, where one does. Those of tf.js have a dimension too many,
+ * and leave out the last one.
+ */
+const meetingMasks =
+  (className: string) =>
+  (stock: LayerClass): LayerClass =>
+    class extends stock {
+      static override readonly className = className;
+      private readonly unites: boolean;
+      constructor(args: Args) {
+        super(args);
+        this.unites = args['unitesMasks'] === true;
+      }
+      override computeMask(_inputs: tf.Tensor | tf.Tensor[], mask?: tf.Tensor | tf.Tensor[]): tf.Tensor | tf.Tensor[] {
+        const [first, ...others] = ([mask].flat() as (tf.Tensor | null | undefined)[]).filter((each) => each != null);
+        if (!first) return null as unknown as tf.Tensor;
+        return tf.tidy(() => others.reduce((met, next) => (this.unites ? tf.logicalOr(met, next) : tf.logicalAnd(met, next)), first));
+      }
+    };
+const MEETING = ['Add', 'Average', 'Maximum', 'Minimum', 'Multiply'];
+
 interface Norm {
   readonly axis: number;
   readonly epsilon: number;
@@ -91,5 +113,6 @@ export function registerAxes(): void {
   replaceClass('Reshape', reshapingToKnown);
   replaceClass('Softmax', softmaxAlong);
   replaceClass('Rescaling', passingMasks);
+  for (const name of MEETING) replaceClass(name, meetingMasks(name));
   replaceClass('BatchNormalization', normalisingAlong);
 }

@@ -22,6 +22,9 @@ function argumentsOf(layer: LayerTopology): readonly unknown[] {
   return isObject(node) && Array.isArray(node['args']) ? (node['args'] as unknown[]) : [];
 }
 
+/** They take a masked step for the value that changes nothing, such as 1 (keras/src/layers/merging). */
+const MASKED_OTHERWISE: ReadonlySet<string> = new Set(['Multiply', 'Maximum', 'Minimum']);
+
 /** The masks of one model of a topology, without those of the models among its layers. */
 export class TopologyMasks {
   /** The tensors in the topology that stand for masks which layers of the model make. */
@@ -44,6 +47,34 @@ export class TopologyMasks {
         if (makers.has(`Embedding ${source} ${value}`)) this.made.add(own);
       } else if (layer.class_name === 'Any' && layer.config['axis'] === -1 && layer.config['keepdims'] !== true) {
         if (makers.has(`Masking ${compared.get(source)}`)) this.made.add(own);
+      }
+    }
+    this.meet(layers.filter(({ class_name: name }) => name === 'LogicalOr'));
+  }
+
+  /** Masks meet that are not the same. */
+  private unitesOthers = false;
+
+  /** @throws ModelError for a layer that Keras 3 computes otherwise there */
+  refuseWhereMet(className: string, path: string): void {
+    if (this.unitesOthers && MASKED_OTHERWISE.has(className))
+      throw new ModelError(
+        path,
+        `where different masks meet, ${className} of Keras 3 leaves the masked steps of each input out of account, and here it does not: use Add or Average, or mask_zero: false`,
+      );
+  }
+
+  /** Where masks of layers meet, and those that come of it. */
+  private meet(unions: readonly LayerTopology[]): void {
+    for (let found = true; found;) {
+      found = false;
+      for (const layer of unions) {
+        const own = `${String(layer.config['name'] ?? layer.name)}/0/0`;
+        const isKnown = argumentsOf(layer).every((tensor) => this.made.has(sourceOf(tensor) ?? ''));
+        if (this.made.has(own) || argumentsOf(layer).length !== 2 || !isKnown) continue;
+        this.made.add(own);
+        this.unitesOthers ||= new Set(argumentsOf(layer).map(sourceOf)).size > 1;
+        found = true;
       }
     }
   }

@@ -46,6 +46,7 @@ function planOf(topology: ModelTopology, root: string, dialect: Dialect): ModelP
     const path = `${root}.config.layers.${index}`;
     const name = nameOf(layer, index, path, names);
     if (masks.isOperation(name)) return [];
+    masks.refuseWhereMet(layer.class_name, path);
     const calls = sequential ? [] : callsOf(layer, `${path}.inbound_nodes`, dialect, masks);
     if (isModelClass(layer.class_name))
       return [{ model: planOf(layer, path, dialect), name, calls, path, isFrozen: layer.config['trainable'] === false }];

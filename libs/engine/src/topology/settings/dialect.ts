@@ -99,6 +99,9 @@ const KERAS_3_DEFAULTS: Readonly<Record<string, Config>> = {
   Softmax: { axis: -1 },
 };
 
+/** In Keras 3 a step counts behind them where one of the masks says so, in tf.js and Keras 2 where all do. */
+const MEETING: ReadonlySet<string> = new Set(['Add', 'Average', 'Maximum', 'Minimum', 'Multiply']);
+
 /** Settings that tf.js knows by another name, and what they mean in the dialect. */
 function adapted(className: string, config: Config, dialect: Dialect): Config {
   const result: Config = { ...config };
@@ -109,6 +112,7 @@ function adapted(className: string, config: Config, dialect: Dialect): Config {
   if (className === 'BatchNormalization' && Array.isArray(result['axis'])) result['axis'] = (result['axis'] as unknown[])[0];
   if (dialect !== 'keras3') return result;
   for (const key of ['activation', 'recurrentActivation']) if (result[key] === 'hardSigmoid') result[key] = HARD_SIGMOID_OF_KERAS_3;
+  if (MEETING.has(className)) result['unitesMasks'] = true;
   // Keras cuts the middle out; tf.js resamples it.
   if (className === 'CenterCrop') result['isExact'] = true;
   return result;
