@@ -3,6 +3,7 @@ import { REPORT_STREAM } from '@paceline/control-plane';
 import { createLogger } from '@paceline/runtime';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
+import { DatabaseClock, databaseDate, databaseNow } from '../../apps/api/src/database/database-clock.js';
 import { BackgroundDatabase } from '../../apps/api/src/database/database.js';
 import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { ReportsConsumer } from '../../apps/api/src/reports/consumer.js';
@@ -61,6 +62,21 @@ it.each([0, 3_600_000, -3_600_000])('an api whose clock is %i ms ahead knows how
   expect(agoMs).toBeGreaterThan(-50);
   expect(agoMs).toBeLessThan(4_000);
   expect(mine.isAlive(row)).toBe(true);
+});
+
+it('the time of the database counts, whatever that of the machine is', async () => {
+  const clock = plane.api.app.get(DatabaseClock);
+  const { now } = Date;
+  expect(Math.abs(databaseNow() - now())).toBeLessThan(2_000);
+  try {
+    await ahead(3_600_000, async () => {
+      await clock.measure();
+      expect(Math.abs(databaseNow() - now())).toBeLessThan(2_000);
+    });
+    expect(databaseDate().getTime() - now()).toBeLessThan(-3_500_000);
+  } finally {
+    await clock.measure();
+  }
 });
 
 it('a goodbye that another api has read is known, and a heartbeat that is read late does not undo it', async () => {

@@ -42,6 +42,7 @@ import { frameworkLogger } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { Authentication } from './teams/authentication.js';
 import { Bootstrap } from './teams/bootstrap.js';
+import { DatabaseClock } from './database/database-clock.js';
 
 const SERVICE_DEADLINE_MS = 5_000;
 const REQUEST_DEADLINE_MS = 30_000;
@@ -67,6 +68,7 @@ export async function startApi(settings: Settings, log: Logger): Promise<Running
   try {
     const bootstrapKey = await whenItAnswers('the administrator key', () => app.get(Bootstrap).run(), waiting);
     await whenItAnswers('the datasets of the release', () => app.get(Datasets).register(), waiting);
+    await whenItAnswers('the time of the database', () => app.get(DatabaseClock).start(), waiting);
     await app.get(DataStore).prepare();
     await listen(app, settings);
     app.get(SubscriptionServer).attach(app.getHttpServer());

@@ -5,6 +5,7 @@ import { GraphQLModule } from '@nestjs/graphql';
 import type { Logger } from '@paceline/runtime';
 import { ClusterSpecsResolver } from './cluster-specs/cluster-specs.resolver.js';
 import { ClusterSpecs } from './cluster-specs/cluster-specs.js';
+import { DatabaseClock } from './database/database-clock.js';
 import { BackgroundDatabase, Database } from './database/database.js';
 import { CommitVersion } from './datasets/commit-version.js';
 import { DataStore } from './datasets/data-store.js';
@@ -90,7 +91,7 @@ import { Revocations } from './teams/revocations.js';
 import { TeamsResolver } from './teams/teams.resolver.js';
 import { TeamsService } from './teams/teams.service.js';
 
-const database = [BackgroundDatabase, Database];
+const database = [BackgroundDatabase, Database, DatabaseClock];
 const teams = [Authentication, Bootstrap, Revocations, TeamsService, TeamsResolver];
 const idempotency = [IdempotencyKeys];
 const datasets = [

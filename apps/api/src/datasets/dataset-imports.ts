@@ -29,6 +29,7 @@ import { DatasetImport, ImportDatasetSuccess } from './dataset.types.js';
 import { importInProcess, type ImportPorts } from './import-child.js';
 import { readImportRequest, type GivenImport, type ImportRequest } from './import-request.js';
 import { uploadKey } from './raw-uploads.js';
+import { databaseDate, databaseNow } from '../database/database-clock.js';
 
 const AT_ONCE = 2;
 const MAX_WAITING_OF_TEAM = 20;
@@ -153,7 +154,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
     if (!hasOpen) return;
     // After an outage of the database this api's own imports look dead, and are not.
     const here = [...this.running.keys()];
-    const dead = { id: { notIn: here }, state: 'IMPORTING' as const, beatAt: { lt: new Date(Date.now() - DEAD_AFTER_MS) } };
+    const dead = { id: { notIn: here }, state: 'IMPORTING' as const, beatAt: { lt: new Date(databaseNow() - DEAD_AFTER_MS) } };
     const tried = `It was begun ${MAX_ATTEMPTS} times, and each time the api that carried it out ended. Import it from your machine: paceline data import.`;
     await this.background.datasetImport.updateMany({
       where: Object.assign({ attempts: { gte: MAX_ATTEMPTS } }, dead),
@@ -186,7 +187,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
     const latest: { rows?: bigint; bytes?: bigint; totalBytes?: bigint | null } = {};
     const beat = setInterval(() => {
       this.background.datasetImport
-        .updateMany({ where: mine, data: Object.assign({ beatAt: new Date() }, latest) })
+        .updateMany({ where: mine, data: Object.assign({ beatAt: databaseDate() }, latest) })
         .then(({ count }) => void (count === 0 && lost.abort()))
         .catch((err: Error) => this.log.warn({ err: err.message, import: id }, 'the heartbeat of an import could not be stored'));
     }, BEAT_EVERY_MS);

@@ -24,6 +24,7 @@ import { ShardLeads } from './shard-leads.js';
 import { ControlHashes } from './control-hashes.js';
 import { Queues } from './queues.js';
 import { seatsOfTeam } from './shares.js';
+import { databaseDate } from '../database/database-clock.js';
 
 type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
 /** What is left after those that only Redis is told. */
@@ -67,7 +68,7 @@ export class Executor {
 
   /** @returns whether anything has changed */
   private async inTransaction(transaction: Transaction, run: LockedRun, action: RowAction): Promise<boolean> {
-    const now = new Date();
+    const now = databaseDate();
     const ofAttempt = { runId: run.id, number: run.attempt };
     switch (action.kind) {
       case 'mark-started':

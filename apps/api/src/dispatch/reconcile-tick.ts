@@ -28,6 +28,7 @@ import { Queues } from './queues.js';
 import { ServerRoom } from './server-room.js';
 import { runsOn, Shares } from './shares.js';
 import { readRunsInHand, RUNS_PER_TICK } from './runs-in-hand.js';
+import { databaseNow } from '../database/database-clock.js';
 
 /** Nothing is decided about who beats every second. */
 const HEARD_WITHIN_MS = 1_200;
@@ -55,7 +56,7 @@ export class ReconcileTick {
       isUnsent: async (jobId) => (await database.outbox.count({ where: { jobId, sentAt: null } })) > 0,
     });
     this.runs = new Reconciler({
-      now: Date.now,
+      now: databaseNow,
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
       fleet: async (placed, runs) => {
         const [fleet, waiting, seatRoom, memory] = await Promise.all([
@@ -98,7 +99,7 @@ export class ReconcileTick {
     return {
       idle: counts.shardWorkersIdle ?? 0,
       connected: counts.shardWorkers ?? counts.liveWorkers,
-      now: Date.now(),
+      now: databaseNow(),
       ...(seatRoom ? { seatRoom } : {}),
       ...(waiting ? { waiting } : {}),
     };

@@ -6,6 +6,7 @@ import { BackgroundDatabase } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
 import { specOf } from '../runs/run-row.js';
 import { LIVE_STATUSES } from './shares.js';
+import { databaseNow } from '../database/database-clock.js';
 
 /** A server that takes a part says so long before. */
 const EXPECTED_WITHIN_MS = 3_000;
@@ -26,7 +27,7 @@ export class ServerRoom {
   ) {}
 
   /** @throws when PostgreSQL is away */
-  async waits(runs: readonly ObservedRun[], now = Date.now()): Promise<ReadonlyMap<string, MemoryWait> | undefined> {
+  async waits(runs: readonly ObservedRun[], now = databaseNow()): Promise<ReadonlyMap<string, MemoryWait> | undefined> {
     const unplaced = runs.filter((run) => isUnplaced(run, now));
     if (unplaced.length === 0) return undefined;
     // The dispatcher asks with one page of runs after the other: the answer stands for one page.

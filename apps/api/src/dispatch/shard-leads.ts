@@ -14,6 +14,7 @@ import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { ControlHashes } from './control-hashes.js';
+import { databaseDate } from '../database/database-clock.js';
 
 type Asked = Pick<Extract<Report, { kind: 'lead.asked' }>, 'runId' | 'attempt' | 'index' | 'serverId' | 'want'>;
 
@@ -59,7 +60,7 @@ export class ShardLeads {
 
   private async inTransaction(transaction: Transaction, run: LockedRun | undefined, asked: Asked): Promise<SettledLead> {
     const { runId, attempt, index } = asked;
-    const now = new Date();
+    const now = databaseDate();
     const settled = settledLead(run, await transaction.runServer.findMany({ where: { runId, attempt } }), asked, now);
     const { changed } = settled;
     if (!changed || !run) return settled;

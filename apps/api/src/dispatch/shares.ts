@@ -16,6 +16,7 @@ import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fleet, type FleetRole } from '../fleet/fleet.js';
 import { specOf } from '../runs/run-row.js';
+import { databaseNow } from '../database/database-clock.js';
 
 export const LIVE_STATUSES = RUN_STATUSES.filter(hasLiveAttempt);
 /** The oldest runs that are looked at; all others wait behind them. */
@@ -60,7 +61,7 @@ export class Shares {
       return limits;
     };
     const teamShare = this.settings.teamShare ?? DEFAULT_TEAM_SHARE;
-    const now = Date.now();
+    const now = databaseNow();
     // Before the first process is heard of, jobs for one wait in the queue already.
     const onServers = fairShares(
       runs.filter(({ isOnWorkers }) => !isOnWorkers),

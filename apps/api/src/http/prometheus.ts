@@ -9,6 +9,7 @@ import { Queues } from '../dispatch/queues.js';
 import { Fleet } from '../fleet/fleet.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import { ReportsConsumer } from '../reports/consumer.js';
+import { databaseNow } from '../database/database-clock.js';
 
 @Injectable()
 export class Prometheus {
@@ -105,7 +106,7 @@ export class Prometheus {
         () => database.run.findFirst({ where, orderBy: { coordinatorAt: 'asc' }, select: { coordinatorAt: true } }),
         null,
       );
-      into.set(row?.coordinatorAt ? (Date.now() - row.coordinatorAt.getTime()) / 1000 : 0);
+      into.set(row?.coordinatorAt ? (databaseNow() - row.coordinatorAt.getTime()) / 1000 : 0);
     });
     // Whoever scrapes belongs to no team, so runs have no names here: those of a run are its `traffic`.
     const help = 'Bytes on the sockets between workers and servers of the runs that train now, and what they would be without a codec.';

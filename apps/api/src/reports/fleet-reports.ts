@@ -22,6 +22,7 @@ import { Attempts } from '../runs/attempts.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
+import { databaseDate } from '../database/database-clock.js';
 
 /** Signals that a process gets from its own code. */
 const CRASHES = /SIG(SEGV|BUS|ILL|FPE|ABRT|TRAP)/;
@@ -69,7 +70,7 @@ export class FleetReports {
     const { index, serverId } = address;
     const isTaken = await this.underLock(runId, async (transaction, run) => {
       const where = { runId_attempt_index_role: { runId, attempt, index, role } };
-      const change = claimed(run, await transaction.runServer.findUnique({ where }), storable(report), new Date());
+      const change = claimed(run, await transaction.runServer.findUnique({ where }), storable(report), databaseDate());
       if (change) await transaction.runServer.update({ where, data: change });
       return change !== undefined;
     });
@@ -115,7 +116,7 @@ export class FleetReports {
       if (suspect) this.sightings.suspect(suspect);
     }
     const known = await this.underLock(runId, async (transaction, run) => {
-      const at = new Date();
+      const at = databaseDate();
       const where = { runId_number: { runId, number: attempt } };
       const [row, told] = await Promise.all([
         transaction.attempt.findUnique({ where }),
@@ -182,7 +183,7 @@ export class FleetReports {
   private async seatLeft({ runId, attempt, seat, incarnation, reason }: Of<'seat.left'>): Promise<void> {
     const { count } = await this.database.stepTask.updateMany({
       where: { runId, attempt, seat, incarnation, state: { not: 'CLOSED' } },
-      data: closedSeat(storable(reason), new Date()),
+      data: closedSeat(storable(reason), databaseDate()),
     });
     if (count > 0) this.dispatch.wake();
   }

@@ -37,6 +37,7 @@ import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 import { SteadyJournal, type Remembered } from './steady-journal.js';
 import type { Stored } from './stored.js';
+import { databaseDate } from '../database/database-clock.js';
 
 @Injectable()
 export class JournalStore {
@@ -170,7 +171,7 @@ export class JournalStore {
     const kept = keptStateOf(coordinator as unknown as StoredCoordinator | null, run.attempt, storable(state), streamId, newest);
     await transaction.run.updateMany({
       where: { id: run.id },
-      data: { coordinator: kept.next as unknown as Prisma.InputJsonObject, coordinatorAt: new Date() },
+      data: { coordinator: kept.next as unknown as Prisma.InputJsonObject, coordinatorAt: databaseDate() },
     });
     return kept;
   }

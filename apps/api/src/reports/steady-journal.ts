@@ -21,6 +21,7 @@ import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { storable } from '../text-input.js';
 import type { Stored } from './stored.js';
+import { databaseDate } from '../database/database-clock.js';
 
 /** What is stored of a RUNNING run, with nothing beyond `storedSequence`. */
 export interface Remembered {
@@ -85,7 +86,7 @@ export class SteadyJournal {
     const storedSequence = highWaterOf(report, known.storedSequence);
     this.known.delete(runId);
     const isStored = await this.execute([
-      ...[runId, attempt, known.lastMetricSeq, known.coordinator.streamId, JSON.stringify(next), new Date()],
+      ...[runId, attempt, known.lastMetricSeq, known.coordinator.streamId, JSON.stringify(next), databaseDate()],
       ...[storedSequence, known.storedSequence, known.coordinatorTerm, JSON.stringify(metrics), JSON.stringify(ranges)],
     ]);
     if (!isStored) return undefined;

@@ -27,6 +27,7 @@ import { WITHOUT_MODEL } from './run-columns.js';
 import { columnsOf, specOf } from './run-row.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 import { pinnedOf } from './pinned-checkpoints.js';
+import { databaseDate } from '../database/database-clock.js';
 
 @Injectable()
 export class Attempts {
@@ -38,7 +39,7 @@ export class Attempts {
       transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITHOUT_MODEL }),
       transaction.attempt.findUniqueOrThrow({ where: { runId_number: { runId: run.id, number: run.attempt } } }),
     ]);
-    const { moves, invalid } = endedAttempt(row, attempt, end, new Date(), Math.random);
+    const { moves, invalid } = endedAttempt(row, attempt, end, databaseDate(), Math.random);
     if (invalid) {
       const { runId, attempt: number, round } = invalid;
       await transaction.checkpoint.updateMany({
@@ -81,7 +82,7 @@ export class Attempts {
     asked: { readonly workers: number; readonly why: string },
   ): Promise<boolean> {
     const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITHOUT_MODEL });
-    const step = requested(row, Object.assign({ request: 'scale' as const }, asked), new Date());
+    const step = requested(row, Object.assign({ request: 'scale' as const }, asked), databaseDate());
     if (step.does === 'set') await this.store(transaction, run, step);
     return step.does === 'set';
   }

@@ -31,6 +31,7 @@ import { columnsOf, specOf, toRun } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import type { Run } from './run.types.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
+import { databaseDate } from '../database/database-clock.js';
 
 type Refusal = Conflict | InvalidInput | LimitReached;
 type Outcome = Run | NotFound | Refusal;
@@ -90,7 +91,7 @@ export class RunRequests {
   /** Why those who are connected cannot hold the shards that the next attempt would have. Read without a lock: the fleet may change at any moment too. */
   private async beyondMemory({ teamId }: Viewer, id: string, asked: AskedOfRun): Promise<InvalidInput | undefined> {
     const row = isUuid(id) ? await this.database.run.findUnique({ where: { id, teamId }, omit: WITHOUT_MODEL }) : null;
-    const spec = row && nextSpec(row, requested(row, asked, new Date()));
+    const spec = row && nextSpec(row, requested(row, asked, databaseDate()));
     if (!spec) return undefined;
     const { model, data } = await this.database.run.findUniqueOrThrow({ where: { id }, select: { model: true, data: true } });
     const description = model as unknown as ModelDescription;
@@ -117,7 +118,7 @@ export class RunRequests {
       if (asked.request === 'resume' || asked.request === 'extend' || asked.request === 'scale') await lockTeam(transaction, viewer.teamId);
       const run = (await this.moves.lock(transaction, id))!;
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
-      const step = requested(row, asked, new Date());
+      const step = requested(row, asked, databaseDate());
       const refusal =
         (step.does === 'begin' || step.does === 'set' ? tooLarge : undefined) ??
         (await withoutData(transaction, row, step)) ??

@@ -15,6 +15,7 @@ import {
   type StatusMove,
   type StoredEvent,
 } from '@paceline/control-plane';
+import { databaseDate } from '../database/database-clock.js';
 
 /** A run's row, locked until the transaction ends. `seq` numbers are taken from it by whoever holds it. */
 export interface LockedRun {
@@ -65,7 +66,7 @@ export class StatusMoves {
   async apply(transaction: Transaction, run: LockedRun, asked: Move): Promise<boolean> {
     const move = asked.to === 'FAILED' || asked.to === 'CANCELLED' ? await this.keepResult(transaction, run, asked) : asked;
     const { to, set } = move;
-    const at = new Date();
+    const at = databaseDate();
     const moved = movedTo(run, { ...move, reason: storable(move.reason) }, at);
     if (!moved) return false;
     const from = run.status;
