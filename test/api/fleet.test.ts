@@ -55,10 +55,15 @@ const rowAt = async (fleet: Fleet, id: string) => (await fleet.members('server')
 it.each([0, 3_600_000, -3_600_000])('an api whose clock is %i ms ahead knows how long ago another one heard a server', async (ms) => {
   const [mine, other] = [fleetOfApi(), fleetOfApi()];
   const id = `ps-${ms}`;
-  await ahead(ms, () => other.heartbeat('server', member(id)));
-  await ahead(ms, () => other.onModuleDestroy());
+  const clock = plane.api.app.get(DatabaseClock);
+  await ahead(ms, async () => {
+    await clock.measure(); // a process of its own has a clock of its own
+    other.heartbeat('server', member(id));
+    await other.onModuleDestroy();
+  });
+  await clock.measure();
   const row = (await rowAt(mine, id))!;
-  const agoMs = Date.now() - row.lastSeenMs;
+  const agoMs = databaseNow() - row.lastSeenMs;
   expect(agoMs).toBeGreaterThan(-50);
   expect(agoMs).toBeLessThan(4_000);
   expect(mine.isAlive(row)).toBe(true);
@@ -84,9 +89,11 @@ it('a goodbye that another api has read is known, and a heartbeat that is read l
   mine.heartbeat('server', member('ps-left'));
   await mine.onModuleDestroy();
   expect(await rowAt(other, 'ps-left')).toMatchObject({ hasLeft: false });
-  mine.heartbeat('server', member('ps-left')); // not written yet
+  mine.heartbeat('server', member('ps-left')); // written when the goodbye is there already
   other.goodbye('server', 'ps-left');
   await other.onModuleDestroy();
+  await mine.onModuleDestroy();
+  expect(await rowAt(fleetOfApi(), 'ps-left')).toMatchObject({ hasLeft: true });
   await until('the goodbye', async () => (await rowAt(mine, 'ps-left'))?.hasLeft === true);
   mine.heartbeat('server', member('ps-left'));
   await mine.onModuleDestroy();

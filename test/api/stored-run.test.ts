@@ -105,7 +105,9 @@ function wire(databaseUrl: string) {
     reports: new FleetReports(database, fleet, new ServerHealthReader(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals, new SteadyJournal(database), strategies),
     requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings, new FleetMemory(fleet)),
-    create: new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights),
+    create: Object.assign(new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights), {
+      pinned: { tell: async () => undefined }, // there is no Redis here
+    }),
   };
 }
 

@@ -81,8 +81,8 @@ export interface Engine {
 export type TrainedPart = Pick<RunSpec, 'model' | 'engine' | 'seed'> &
   LossPart &
   Partial<Pick<RunSpec, 'freeze'>> & {
-    /** Masked steps count in the loss, as in tf.js; left out, they do not, as in Keras. */
-    readonly ignoresMasks?: boolean;
+    /** All is as in tf.js, also where that is not what Keras does: masked steps count in the loss, and masks and axes do what they do there. */
+    readonly asTfjs?: boolean;
   };
 
 export interface BackendOptions {

@@ -14,6 +14,7 @@ const RANKS: Readonly<Record<string, number>> = {
       'AveragePooling2D',
       'UpSampling2D',
       'ZeroPadding2D',
+      'Cropping2D',
     ].map((name) => [name, 4]),
   ),
   ...Object.fromEntries(['Conv3D', 'Conv3DTranspose', 'MaxPooling3D', 'AveragePooling3D'].map((name) => [name, 5])),
@@ -38,6 +39,16 @@ const SAME: ReadonlySet<string> = new Set([
   ...['Add', 'Average', 'Concatenate', 'Maximum', 'Minimum', 'Multiply', 'Subtract'],
 ]);
 
+const RECURRENT: ReadonlySet<string> = new Set(['GRU', 'LSTM', 'RNN', 'SimpleRNN', 'ConvLSTM2D']);
+
+/** Dimensions of the output of layers whose config says them. */
+function saidRank({ className, config }: Pick<PlannedLayer, 'className' | 'config'>): number | undefined {
+  if (className === 'Bidirectional') return saidRank(config['layer'] as Pick<PlannedLayer, 'className' | 'config'>);
+  if (RECURRENT.has(className)) return (config['returnSequences'] === true ? 3 : 2) + (className === 'ConvLSTM2D' ? 2 : 0);
+  if (className === 'Reshape' && Array.isArray(config['targetShape'])) return config['targetShape'].length + 1;
+  return RANKS[className];
+}
+
 /** Dimensions of what a layer is called on, with that of the batch; undefined where nothing in front of it tells. */
 export function inputRank({ sequential, layers }: PlannedModel, layer: PlannedLayer): number | undefined {
   const byName = new Map(layers.map((each) => [each.name, each]));
@@ -47,13 +58,16 @@ export function inputRank({ sequential, layers }: PlannedModel, layer: PlannedLa
     const shape = each.config['batchInputShape'];
     return Array.isArray(shape) ? shape.length : undefined;
   };
+  let more = 0;
   const seen = new Set<PlannedLayer>();
   for (let present: PlannedLayer | undefined = layer; present && !seen.has(present);) {
     seen.add(present);
     const source: PlannedLayer | undefined = before(present);
-    if (!source) return given(present);
-    const rank = source.className === 'InputLayer' ? given(source) : RANKS[source.className];
-    if (rank !== undefined || !SAME.has(source.className)) return rank;
+    const rank = !source ? given(present) : source.className === 'InputLayer' ? given(source) : saidRank(source);
+    if (!source || rank !== undefined) return rank === undefined ? undefined : rank + more;
+    // Token ids get a dimension.
+    if (source.className === 'Embedding') more++;
+    else if (!SAME.has(source.className)) return undefined;
     present = source;
   }
   return undefined;

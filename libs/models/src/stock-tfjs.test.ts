@@ -210,6 +210,17 @@ const REFUSED: readonly (readonly [layer: string, topology: ModelTopology, shape
     /layers\.1: BatchNormalization of tf\.js works along the last axis, and this one has axis 1/,
   ],
   [
+    'BatchNormalization along the steps that a recurrent layer gives',
+    sequential([
+      first('GRU', { units: 4, return_sequences: true }, STEPS),
+      layer('BatchNormalization', { axis: 1 }),
+      layer('Flatten'),
+      layer('Dense', { units: 3 }),
+    ]),
+    STEPS,
+    /layers\.1: BatchNormalization of tf\.js works along the last axis/,
+  ],
+  [
     'a recurrent layer behind one that ended a mask',
     sequential([
       first('Embedding', { input_dim: 9, output_dim: 3, mask_zero: true }, [6]),

@@ -30,7 +30,7 @@ function withAxis(plan: PlannedModel, layer: PlannedLayer): Config {
   const rank = inputRank(plan, layer);
   if (className === 'Concatenate' && axis >= 0) return config;
   if (className === 'Concatenate' && rank !== undefined) return Object.assign({}, config, { axis: axis + rank });
-  if (axis >= 0 && (rank === undefined || axis === rank - 1)) return config;
+  if (axis >= 0 && axis === (rank ?? 0) - 1) return config;
   const does =
     className === 'Concatenate' ? 'concatenates along the last axis, whatever negative one is given' : 'works along the last axis';
   throw new ExportError(

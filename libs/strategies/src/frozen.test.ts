@@ -190,6 +190,40 @@ describe('a batch', () => {
     near(weightsOf(distributed), weightsOf(plain));
   });
 
+  it('with a mask goes through the layers as in tf.js, which hands it on where it has ended', async () => {
+    const build = () =>
+      regression(
+        tfl.sequential({
+          layers: [
+            tfl.layers.embedding({
+              inputDim: 6,
+              outputDim: 4,
+              maskZero: true,
+              inputLength: 5,
+              embeddingsInitializer: kernelInitializer(1),
+            }),
+            tfl.layers.conv1d({ filters: 3, kernelSize: 2, padding: 'same', kernelInitializer: kernelInitializer(2) }),
+            tfl.layers.gru({
+              units: 2,
+              resetAfter: false,
+              kernelInitializer: kernelInitializer(3),
+              recurrentInitializer: kernelInitializer(4),
+            }),
+            tfl.layers.dense({ units: 1, kernelInitializer: kernelInitializer(5) }),
+          ],
+        }),
+      );
+    const ids = tf.tensor2d(
+      values(40 * 5, 2).map((value) => Math.abs(Math.floor(value * 6)) % 6),
+      [40, 5],
+    );
+    const [plain, distributed] = [build(), strategy.scope(build)];
+    const of = (model: tfl.LayersModel): number[][] => [[...(model.predict(ids) as tf.Tensor).dataSync<'float32'>()]];
+    near(of(distributed), of(plain));
+    expectSame(await distributed.fit(ids, numbers(40), args), await plain.fit(ids, numbers(40), args));
+    near(of(distributed), of(plain));
+  });
+
   it('beside a fit leaves the History of the fit alone', async () => {
     const zeros = [tf.zeros([320, FEATURES]), tf.zeros([320, 1])] as const;
     const model = strategy.scope(() =>

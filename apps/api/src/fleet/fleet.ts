@@ -8,6 +8,7 @@ import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { ReportContinuity, LOST_AFTER_MS, type EngineDeviceRecord, type EngineRecord, type FleetMember } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
+import { databaseNow } from '../database/database-clock.js';
 import { BackgroundDatabase } from '../database/database.js';
 import type { Server, Worker } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
@@ -16,6 +17,7 @@ import { storable } from '../text-input.js';
 export type FleetRole = 'worker' | 'server';
 export interface FleetRow extends Omit<FleetMember, 'startedAtMs'> {
   readonly startedAtMs: number;
+  /** On the clock of the database: apis tell each other. */
   readonly lastSeenMs: number;
   readonly hasLeft: boolean;
 }
@@ -25,13 +27,10 @@ const REFRESH_EVERY_MS = 1_000;
 const SHOWN_FOR_MS = 600_000;
 const MAX_MEMBERS = 5_000;
 const TABLES = { worker: 'Worker', server: 'Server' } as const;
-/** Times in the tables are those of PostgreSQL, and what is read of them is how long ago: clocks of apis may differ. */
-const readOf = (role: FleetRole): string =>
-  `SELECT *, (extract(epoch FROM now() - "lastSeenAt") * 1000)::float8 AS "agoMs" FROM "${TABLES[role]}"
-   WHERE "lastSeenAt" >= now() - interval '${SHOWN_FOR_MS} milliseconds' LIMIT ${MAX_MEMBERS}`;
+const readOf = (role: FleetRole): string => `SELECT * FROM "${TABLES[role]}" WHERE "lastSeenAt" >= $1 LIMIT ${MAX_MEMBERS}`;
 const READ = { worker: readOf('worker'), server: readOf('server') };
-type StoredWorker = Worker & { readonly agoMs: number } & Record<string, unknown>;
-type StoredServer = Server & { readonly agoMs: number } & Record<string, unknown>;
+type StoredWorker = Worker & Record<string, unknown>;
+type StoredServer = Server & Record<string, unknown>;
 
 /** Columns of workers, and what is stored where a heartbeat leaves one out. */
 const DEFAULTS: ReadonlyMap<string, string> = new Map([
@@ -76,13 +75,13 @@ export class Fleet implements OnModuleDestroy {
     // One that was read late does not undo the goodbye of the same process.
     const known = members.get(member.id)?.row;
     const hasLeft = known?.hasLeft === true && known.startedAtMs === member.startedAtMs;
-    members.set(member.id, { row: { ...storable(member), lastSeenMs: Date.now(), hasLeft }, isDirty: true });
+    members.set(member.id, { row: { ...storable(member), lastSeenMs: databaseNow(), hasLeft }, isDirty: true });
   }
 
   goodbye(role: FleetRole, id: string): void {
     const entry = this.known[role].get(id);
     // It is newer than any heartbeat, also where another api has read the last of those.
-    if (entry) this.known[role].set(id, { row: { ...entry.row, lastSeenMs: Date.now(), hasLeft: true }, isDirty: true });
+    if (entry) this.known[role].set(id, { row: { ...entry.row, lastSeenMs: databaseNow(), hasLeft: true }, isDirty: true });
   }
 
   /** The report stream was read just now, whatever was in it. */
@@ -123,7 +122,7 @@ export class Fleet implements OnModuleDestroy {
   /** Those who left included. @throws when PostgreSQL is away */
   async members(role: FleetRole): Promise<FleetRow[]> {
     await this.refresh();
-    const since = Date.now() - SHOWN_FOR_MS;
+    const since = databaseNow() - SHOWN_FOR_MS;
     return [...this.known[role].values()].map(({ row }) => row).filter((row) => row.lastSeenMs >= since);
   }
 
@@ -131,7 +130,7 @@ export class Fleet implements OnModuleDestroy {
     return (await this.list(role)).find((row) => row.id === id);
   }
 
-  isAlive(row: FleetRow, now = Date.now(), silenceMs = LOST_AFTER_MS): boolean {
+  isAlive(row: FleetRow, now = databaseNow(), silenceMs = LOST_AFTER_MS): boolean {
     return !row.hasLeft && now - row.lastSeenMs <= silenceMs;
   }
 
@@ -148,9 +147,10 @@ export class Fleet implements OnModuleDestroy {
   private async refresh(): Promise<void> {
     const now = Date.now();
     if (now - this.refreshedAt < REFRESH_EVERY_MS) return;
+    const since = [new Date(databaseNow() - SHOWN_FOR_MS)];
     const [workers, servers] = await Promise.all([
-      this.database.statement<StoredWorker>('workers-seen', READ.worker),
-      this.database.statement<StoredServer>('servers-seen', READ.server),
+      this.database.statement<StoredWorker>('workers-seen', READ.worker, since),
+      this.database.statement<StoredServer>('servers-seen', READ.server, since),
     ]);
     this.refreshedAt = now;
     for (const [role, rows] of [
@@ -159,7 +159,7 @@ export class Fleet implements OnModuleDestroy {
     ] as const) {
       for (const row of rows) {
         const newest = this.known[role].get(row.id)?.row;
-        const lastSeenMs = now - row.agoMs;
+        const lastSeenMs = row.lastSeenAt.getTime();
         const tellsGoodbye = row.leftAt !== null && newest?.hasLeft === false && newest.startedAtMs === row.startedAt.getTime();
         if (newest && newest.lastSeenMs >= lastSeenMs && !tellsGoodbye) continue;
         const { id, host, pid, version, protocolVersion, runId } = row;
@@ -215,20 +215,20 @@ export class Fleet implements OnModuleDestroy {
       `${role}s-heard`,
       `INSERT INTO "${table}" ("id", "host", "pid", ${own}"version", "protocolVersion", "rssBytes", "memoryBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
        SELECT x."id", x."host", x."pid", ${given}x."version", x."protocolVersion", x."rssBytes", x."memoryBytes", to_timestamp(x."startedAtMs" / 1000.0),
-              now() - x."agoMs" * interval '1 millisecond', CASE WHEN x."hasLeft" THEN now() END, x."runId"
+              to_timestamp(x."lastSeenMs" / 1000.0), CASE WHEN x."hasLeft" THEN now() END, x."runId"
        FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "engines" jsonb, "devices" jsonb, "dataStore" text, "holdsShards" boolean, "version" text, "protocolVersion" int,
-            "rssBytes" bigint, "memoryBytes" bigint, "startedAtMs" float8, "agoMs" float8, "hasLeft" boolean, "runId" uuid)
+            "rssBytes" bigint, "memoryBytes" bigint, "startedAtMs" float8, "lastSeenMs" float8, "hasLeft" boolean, "runId" uuid)
        ON CONFLICT ("id") DO UPDATE SET "host" = excluded."host", "pid" = excluded."pid", ${replaced}"version" = excluded."version",
          "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "memoryBytes" = excluded."memoryBytes", "startedAt" = excluded."startedAt",
          "lastSeenAt" = excluded."lastSeenAt", "runId" = excluded."runId",
          "leftAt" = CASE WHEN "${table}"."startedAt" = excluded."startedAt" THEN coalesce("${table}"."leftAt", excluded."leftAt") ELSE excluded."leftAt" END
        WHERE "${table}"."lastSeenAt" <= excluded."lastSeenAt"`,
-      [JSON.stringify(rows.map((row) => Object.assign({}, row, { agoMs: Date.now() - row.lastSeenMs })))],
+      [JSON.stringify(rows)],
     );
   }
 
   private forgetOld(): void {
-    const since = Date.now() - SHOWN_FOR_MS;
+    const since = databaseNow() - SHOWN_FOR_MS;
     for (const members of Object.values(this.known)) {
       for (const [id, { row, isDirty }] of members) if (row.lastSeenMs < since && !isDirty) members.delete(id);
     }

@@ -14,6 +14,7 @@ import {
   type ServerHealth,
 } from '@paceline/control-plane';
 import { Fleet } from './fleet.js';
+import { databaseNow } from '../database/database-clock.js';
 
 const PROBE_DEADLINE_MS = 300;
 /** Looked at before the silence counts, so that the answer is there when it does. */
@@ -39,7 +40,7 @@ export class ServerHealthReader {
     // A shard may be held by a worker.
     const [ofServers, ofWorkers, counts] = await Promise.all([this.fleet.members('server'), this.fleet.members('worker'), this.counts()]);
     const rows = [...ofServers, ...ofWorkers];
-    const now = Date.now();
+    const [now, here] = [databaseNow(), Date.now()];
     const silent = placed.filter(({ serverId }) => {
       const row = rows.find(({ id }) => id === serverId);
       return row && !row.hasLeft && now - row.lastSeenMs > PROBE_AFTER_MS;
@@ -53,12 +54,12 @@ export class ServerHealthReader {
         {
           silentMs: now - lastSeenMs,
           hasLeft,
-          isSuspected: now - (this.suspected.get(id) ?? -Infinity) < 2 * LOST_AFTER_MS,
+          isSuspected: here - (this.suspected.get(id) ?? -Infinity) < 2 * LOST_AFTER_MS,
           isRefused: refused.has(id),
         },
       ]),
     );
-    return { servers, isReliable: this.fleet.isReliable(now), reliableForMs: this.fleet.reliableForMs(now), counts };
+    return { servers, isReliable: this.fleet.isReliable(here), reliableForMs: this.fleet.reliableForMs(here), counts };
   }
 
   private async counts(): Promise<FleetCounts> {

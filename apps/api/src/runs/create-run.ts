@@ -121,7 +121,10 @@ export class CreateRun {
       // A full pool has begun no transaction.
       const made = isDatabaseOutage(error) && !isPoolFull(error) ? await this.committed(id) : undefined;
       isKept = made !== undefined;
-      if (made instanceof Run) return made;
+      if (made instanceof Run) {
+        if (prepared.from) await this.pinned.tell(prepared.from.runId);
+        return made;
+      }
       throw error;
     } finally {
       // What went wrong before is what is said; what stays is found by the sweep.

@@ -279,4 +279,27 @@ it('outputs that are a call of a model inside of one of Keras 3 are those of tha
     1,
   );
   near(second!, dense(dense([...x])));
+  // No layer is called on the first call: it is an output alone.
+  const two = {
+    ...inside,
+    inbound_nodes: called('Functional', 'inside', {}, ['x', 0], ['y', 0]).inbound_nodes,
+  };
+  const inputs = ['x', 'y'].map((name) => called('InputLayer', name, { batch_shape: [null, 4] }));
+  const ends = {
+    input_layers: [
+      ['x', 0, 0],
+      ['y', 0, 0],
+    ],
+    output_layers: [
+      ['inside', 1, 0],
+      ['head', 0, 0],
+    ],
+  };
+  const siamese = { class_name: 'Functional', config: model([...inputs, two, called('Dense', 'head', { units: 2 }, ['inside', 1])], ends) };
+  const y = numbers(4, 5);
+  const [ofX, ofY] = await predict({ topology: siamese } as never, [x, y], 1);
+  near(ofX!, dense([...x]));
+  const headOf = (given: readonly number[]): number[] =>
+    [0, 1].map((k) => given.reduce((sum, value, n) => sum + value * valueOf('head/kernel', n * 2 + k), valueOf('head/bias', k)));
+  near(ofY!, headOf(dense([...y])));
 });

@@ -1,10 +1,19 @@
 /** Layers of tf.js that do not do what their axis or shape says: what Keras does with the same config. */
 import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
+import { withInner } from './inner-layers.js';
 import { replaceClass, single, type Args, type LayerClass } from './replace-class.js';
 
 type Shape = (number | null)[];
 const fromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
+
+/** Layers that do what they do in tf.js. */
+const LEFT = new WeakSet<object>();
+
+/** Of a model that tf.js is to compute with the same numbers. What does not work there is not concerned. */
+export function leaveToTfjs(layers: readonly tfl.layers.Layer[]): void {
+  for (const layer of layers) for (const part of withInner(layer)) LEFT.add(part);
+}
 
 /** tf.js concatenates along the last axis, whatever negative one is given. */
 const concatenatingAlong = (stock: LayerClass): LayerClass =>
@@ -12,6 +21,8 @@ const concatenatingAlong = (stock: LayerClass): LayerClass =>
     static override readonly className = 'Concatenate';
     mergeFunction(inputs: tf.Tensor[]): tf.Tensor {
       const { axis } = this as unknown as { readonly axis: number };
+      if (LEFT.has(this))
+        return (stock.prototype as unknown as { mergeFunction(given: tf.Tensor[]): tf.Tensor }).mergeFunction.call(this, inputs);
       return tf.tidy(() => tf.concat(inputs, fromFront(axis, inputs[0]!.rank)));
     }
   };
@@ -92,7 +103,7 @@ const normalisingAlong = (stock: LayerClass): LayerClass =>
       const x = single(inputs);
       const norm = this as unknown as Norm;
       const axis = fromFront(norm.axis, x.rank);
-      if (kwargs['training'] === true || axis === x.rank - 1) return super.call(inputs, kwargs);
+      if (kwargs['training'] === true || axis === x.rank - 1 || LEFT.has(this)) return super.call(inputs, kwargs);
       this.invokeCallHook(inputs, kwargs);
       return tf.tidy(() => {
         const along = (values: tf.Tensor): tf.Tensor =>

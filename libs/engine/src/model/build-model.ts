@@ -12,6 +12,7 @@ import { LIMITS, type VariableSpec } from '@paceline/spec';
 import { checkActivations } from './check-activations.js';
 import { checkParts } from './check-built-layers.js';
 import { keepMasksApart } from './own-masks.js';
+import { leaveToTfjs } from '../layers/axes.js';
 import { registerLayers } from '../layers/register.js';
 import { messageOf, ModelError } from '../errors/model-error.js';
 import type { Edge, PlannedLayer, PlannedModel } from '../topology/planned-model.js';
@@ -58,9 +59,10 @@ interface LayerInternals {
 
 /**
  * @param allocate whether weights get tensors (zeros, on the present backend) or only shapes
+ * @param asTfjs layers and masks do what they do in tf.js
  * @throws ModelError
  */
-export function buildModel(plan: PlannedModel, root: string, allocate: boolean): BuiltModel {
+export function buildModel(plan: PlannedModel, root: string, allocate: boolean, asTfjs = false): BuiltModel {
   registerLayers();
   const paths = new Map(plan.layers.map((layer) => [layer.name, layer.path]));
   const pathOf = (name: string): string => paths.get(name) ?? root;
@@ -69,7 +71,8 @@ export function buildModel(plan: PlannedModel, root: string, allocate: boolean):
   const methods = { addWeight: weightMaker(added, budget, allocate), warnOnIncompatibleInputShape: refuseOtherInput };
   const model = withLayerMethods(methods, () => (plan.sequential ? buildSequential(plan, root) : buildGraph(plan, root)));
   checkActivations(model, pathOf);
-  keepMasksApart(model.layers);
+  if (asTfjs) leaveToTfjs(model.layers);
+  else keepMasksApart(model.layers);
   return { model, plan, weights: collectWeights(model, added, root), pathOf };
 }
 

@@ -138,7 +138,7 @@ class TfjsStageEngine implements StageEngine {
     const shapes = [...(stage.received ? [stage.received] : []), ...stage.inputs.map((input) => ends.inputs[input]!.shape)];
     const inputs = shapes.map((shape, field) => ({ name: `input ${field}`, shape, field, length: sizeOf(shape) }));
     const isLast = stage.passed === undefined;
-    const built = buildModel(stage.plan, root, true);
+    const built = buildModel(stage.plan, root, true, spec.asTfjs);
     this.model = TrainingModel.stage(
       built,
       { inputs, outputs: isLast ? ends.outputs : [], metrics: ends.metrics },

@@ -72,12 +72,11 @@ function planOf(topology: ModelTopology, root: string, dialect: Dialect): ModelP
  * where outputs are named, and not where layers are called on it (keras/src/models/functional.py, `get_config` and `serialize_node`).
  */
 function countedAsInside(layers: ModelPlan['layers'], outputs: readonly Edge[]): Edge[] {
-  const edges = layers.flatMap(({ calls }) => calls.flat());
   const isCounted = ([name]: Edge): boolean => {
     const layer = layers.find((each) => each.name === name);
     if (!layer || !('model' in layer) || layer.model.sequential) return false;
     const ends = outputs.filter((output) => output[0] === name);
-    return ends.every(([, node]) => node > 0) && edges.some(([called, node]) => called === name && node === 0);
+    return ends.every(([, node]) => node > 0);
   };
   return outputs.map((output) => (isCounted(output) ? [output[0], output[1] - 1, output[2]] : output));
 }

@@ -39,7 +39,7 @@ export class TrainingModel {
     readonly ends: ModelEnds,
     private readonly built: BuiltModel,
     fusing: Fusing,
-    { freeze, ignoresMasks }: Pick<TrainedPart, 'freeze' | 'ignoresMasks'>,
+    { freeze, asTfjs }: Pick<TrainedPart, 'freeze' | 'asTfjs'>,
   ) {
     this.metricNames = ends.metrics.sumNames;
     this.weights = built.weights;
@@ -49,7 +49,7 @@ export class TrainingModel {
     this.regularizers = penaltiesOf(built, this.freeze);
     inferWhereFrozen(built, this.freeze);
     this.logits = new LogitsBefore(built.model, ends.outputs);
-    this.masks = new MaskRecorder(ignoresMasks ? undefined : built.model);
+    this.masks = new MaskRecorder(asTfjs ? undefined : built.model);
   }
 
   /**
@@ -58,7 +58,7 @@ export class TrainingModel {
    */
   static build(spec: TrainedPart, description: ModelDescription, format: RowFormat, fusing: Fusing): TrainingModel {
     const { plan, root } = planModel(spec, format);
-    const built = buildModel(plan, root, true);
+    const built = buildModel(plan, root, true, spec.asTfjs);
     // Compared by value: PostgreSQL's jsonb keeps no order of keys.
     if (!isDeepStrictEqual(descriptionOf(built).variables, description.variables))
       throw new Error('the model built here differs from its description: api and workers must run the same release');
@@ -74,7 +74,7 @@ export class TrainingModel {
     ends: ModelEnds,
     format: RowFormat,
     fusing: Fusing,
-    trained: Pick<TrainedPart, 'freeze' | 'ignoresMasks'>,
+    trained: Pick<TrainedPart, 'freeze' | 'asTfjs'>,
   ): TrainingModel {
     return new TrainingModel(format, ends, built, fusing, trained);
   }

@@ -111,7 +111,8 @@ export class JournalPublisher {
       // What was sent before the silence may be gone: all of it follows the first batch.
       this.isProbing = false;
     }
-    this.options.pinned?.(pinsOf(control.pins));
+    // Where Redis has lost it, what was known goes on.
+    if (control.pins !== undefined) this.options.pinned?.(pinsOf(control.pins));
     const action = controlFor(control.action, attempt);
     if (action === 'cancel') this.options.coordinator.cancel();
     if (action === 'pause') this.options.coordinator.stops.pause();

@@ -301,19 +301,25 @@ async function reduce(number: number): Promise<void> {
   const bytes = (from: number, to: number): Uint8Array => new Uint8Array(losses.buffer as ArrayBuffer, from * 8, (to - from) * 8);
   const all = await group;
   const step = `step ${header[STEP_NUMBER]} of model ${number}`;
-  const sums = lowRank ? lowRank.first(ownSum(nodes)) : isSharded ? plan.scatter(nodes, result) : plan.reduce(nodes, result);
+  // A batch without rows has no gradient: what is kept stays for the next one.
+  const hasRows = header[COUNT]! > 0;
+  const sums = lowRank
+    ? hasRows
+      ? [lowRank.first(ownSum(nodes))]
+      : []
+    : [isSharded ? plan.scatter(nodes, result) : plan.reduce(nodes, result)];
   const { values, failures: failed } = await all.run({
     what: `${step}: ${header[COUNT]} examples, rate ${header[RATE]}${rowsOf(model)}`,
     values: bytes(share.from, share.to).slice(),
     failures,
-    operations: [sums, ...(model.shared.readsOutputs ? outputsOf(model) : [])],
+    operations: [...sums, ...(model.shared.readsOutputs ? outputsOf(model) : [])],
   });
   for (const [member, theirs] of values.entries()) {
     const { from, to } = replicasOf(share.replicas, members.length, member);
     if (member !== self) bytes(from, to).set(theirs);
   }
   note(failed);
-  if (!lowRank || failed.length > 0) return;
+  if (!lowRank || !hasRows || failed.length > 0) return;
   await all.run({ what: `the second factors of ${step}`, operations: [lowRank.second(result)] });
   lowRank.finish(result);
 }

@@ -35,7 +35,7 @@ import type { ModelSession } from './model-session.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
 
-/** As the engine takes it: nothing is measured, probabilities are probabilities, and losses are those of tf.js, which forgets masks. */
+/** As the engine takes it: nothing is measured, probabilities are probabilities, and layers and losses are those of tf.js. */
 export function engineSpec(spec: PlanSpec): Parameters<typeof createEngine>[0]['spec'] {
   return {
     model: spec.model as Exclude<RunSpec['model'], undefined>,
@@ -46,7 +46,7 @@ export function engineSpec(spec: PlanSpec): Parameters<typeof createEngine>[0]['
     lossWeights: undefined,
     lossFromLogits: undefined,
     metrics: [],
-    ignoresMasks: true,
+    asTfjs: true,
     ...(spec.freeze.length > 0 ? { freeze: [...spec.freeze] } : {}),
   };
 }
