@@ -105,10 +105,14 @@ function wire(databaseUrl: string) {
     reports: new FleetReports(database, fleet, new ServerHealthReader(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals, new SteadyJournal(database), strategies),
     requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings, new FleetMemory(fleet)),
-    create: Object.assign(new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights), {
-      pinned: { tell: async () => undefined }, // there is no Redis here
-    }),
+    create: withoutRedis(new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights)),
   };
+}
+
+/** Nobody hears which checkpoints are pinned. */
+function withoutRedis(create: CreateRun): CreateRun {
+  Object.assign(create, { pinned: { tell: () => Promise.resolve() } });
+  return create;
 }
 
 const viewer = { teamId: '', apiKeyId: '00000000-0000-7000-8000-000000000000', isAdmin: false, isReadOnly: false };

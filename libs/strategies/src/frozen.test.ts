@@ -205,7 +205,6 @@ describe('a batch', () => {
             tfl.layers.conv1d({ filters: 3, kernelSize: 2, padding: 'same', kernelInitializer: kernelInitializer(2) }),
             tfl.layers.gru({
               units: 2,
-              resetAfter: false,
               kernelInitializer: kernelInitializer(3),
               recurrentInitializer: kernelInitializer(4),
             }),
