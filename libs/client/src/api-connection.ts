@@ -72,13 +72,12 @@ export class ApiConnection {
   }
 
   /**
-   * Under an idempotency key, so that it can be sent again when the answer was lost: up to `attempts` times while that may help. By default a
-   * connection that tries each request again for some time needs no second loop around it.
+   * Under an idempotency key, so that it can be sent again when the answer was lost: up to `attempts` times while that may help.
    */
   async make<Result extends object, Variables extends { readonly idempotencyKey?: string | null | undefined }>(
     document: TypedDocument<Result, Variables>,
     variables: Variables,
-    attempts = this.http.retry.forMs > 0 ? 1 : ATTEMPTS,
+    attempts = ATTEMPTS,
   ): Promise<Success<Result>> {
     const keyed = Object.assign({}, variables, { idempotencyKey: variables.idempotencyKey ?? newIdempotencyKey() });
     const backoff = new Backoff(FIRST_RETRY_MS, MAX_RETRY_MS);
@@ -86,11 +85,16 @@ export class ApiConnection {
       try {
         return await this.mutate(document, keyed);
       } catch (error) {
-        if (!(error instanceof PacelineApiError) || !error.isTemporary || attempt >= attempts) throw error;
+        if (!(error instanceof PacelineApiError) || !error.isTemporary || attempt >= attempts || this.isTriedAgain(error)) throw error;
         const delayMs = backoff.next();
         await sleep(Math.min(MAX_RETRY_MS, error.retryAfterMs ?? delayMs));
       }
     }
+  }
+
+  /** What each request has tried again for some time already. */
+  private isTriedAgain({ code, httpStatus }: PacelineApiError): boolean {
+    return this.http.retry.forMs > 0 && (code === 'UNREACHABLE' || httpStatus === 503);
   }
 
   /**
@@ -106,6 +110,11 @@ export class ApiConnection {
     const address = new URL('/graphql', url);
     address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:';
     this.#socket ??= import('./socket.js').then(({ openSocket }) => openSocket(address.href, apiKey, this.#socketOptions));
+    const opening = this.#socket;
+    // What could not be loaded is asked for again by the next subscription.
+    opening.catch(() => {
+      if (this.#socket === opening) this.#socket = undefined;
+    });
     yield* (await this.#socket).iterate<Result>(textOf(document), variables as Readonly<Record<string, unknown>>, signal);
   }
 

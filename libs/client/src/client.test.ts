@@ -305,6 +305,31 @@ describe('requests', () => {
     await new Promise((resolve) => breaking.close(resolve));
   });
 
+  it.each([502, 504, 429])(
+    'a creation that is answered with HTTP %i is sent again, whether requests are tried again or not',
+    async (status) => {
+      for (const forMs of [0, 30_000]) {
+        let answers = 0;
+        const failing = createServer((request, response) => {
+          request.resume().on('end', () => {
+            if (++answers < 3) return response.writeHead(status, { 'content-type': 'application/json', 'retry-after': '0' }).end('{}');
+            const data = { createRun: { __typename: 'CreateRunSuccess', run: { id: 'x' } } };
+            return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ data }));
+          });
+        });
+        await new Promise<void>((done) => failing.listen(0, '127.0.0.1', done));
+        const maker = createClient({ url: `http://127.0.0.1:${(failing.address() as { port: number }).port}`, retry: { forMs } });
+        try {
+          expect(await maker.createRun({})).toEqual({ id: 'x' });
+          expect(answers).toBe(3);
+        } finally {
+          failing.closeAllConnections();
+          await new Promise((done) => failing.close(done));
+        }
+      }
+    },
+  );
+
   it('sends weights once, and waits with them while the api takes those of others', async () => {
     const asked: string[] = [];
     let there = false;

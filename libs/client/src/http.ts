@@ -73,7 +73,9 @@ export const forTransfer = (options: HttpOptions): HttpOptions =>
 function isWorthARetry(error: PacelineApiError, mayRepeat: boolean): boolean {
   const why = (error.cause as { code?: unknown } | undefined)?.code;
   if (NOBODY_LISTENS.has(why)) return true;
-  return mayRepeat && (BROKE.has(why) || error.httpStatus === 503);
+  // A browser does not say why.
+  const isUnsaid = error.code === 'UNREACHABLE' && why === undefined;
+  return mayRepeat && (BROKE.has(why) || isUnsaid || error.httpStatus === 503);
 }
 
 /** GET of a REST path, e.g. `/readyz`. @returns the status and the parsed body */

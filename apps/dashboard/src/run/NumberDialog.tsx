@@ -40,7 +40,8 @@ export function NumberDialog<Unit extends string>(props: Props<Unit>): ReactNode
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            void send(Number(value), unit).then(() => dialog.current?.close());
+            // What was refused stays, to be mended; the page says why.
+            void send(Number(value), unit).then((isDone) => isDone && dialog.current?.close());
           }}
         >
           {units.length > 1 && <Units units={units} chosen={unit} onChoice={setUnit} />}

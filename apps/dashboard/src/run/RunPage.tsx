@@ -1,5 +1,5 @@
 /** One run, live: its state is asked for every second, its metrics and events come by subscription. */
-import { useCallback, useEffect, useRef, type ReactNode } from 'react';
+import { useCallback, useEffect, useState, type ReactNode } from 'react';
 import { Run } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
 import { Loading } from '../components/Loading.js';
@@ -38,9 +38,10 @@ export function RunPage({ id }: { id: string }): ReactNode {
   const { ask } = useApi();
   const load = useCallback(async (signal: AbortSignal) => (await ask(Run, { id }, signal)).run, [ask, id]);
   // What a run that is over still changes (a late ledger range, the address of the weights) is worth a slow look.
-  const over = useRef(false);
-  const { data: run, trouble, refused, refresh } = usePoll('run', load, over.current ? OVER_REFRESH_MS : REFRESH_MS);
-  over.current = run ? isOver(run.status) : false;
+  const [over, setOver] = useState(false);
+  const { data: run, trouble, refused, refresh } = usePoll('run', load, over ? OVER_REFRESH_MS : REFRESH_MS);
+  const isNowOver = run ? isOver(run.status) : false;
+  if (isNowOver !== over) setOver(isNowOver);
 
   if (refused) return <Problem title="This run cannot be shown" text={refused.message} />;
   if (run === null)
@@ -50,7 +51,7 @@ export function RunPage({ id }: { id: string }): ReactNode {
 }
 
 function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): ReactNode {
-  const events = useEvents(run.id, refresh);
+  const events = useEvents(run.id, run.attempt, refresh);
   const measures = measuresOf(run);
   const names = seriesNames(
     measures.map(({ name }) => name),

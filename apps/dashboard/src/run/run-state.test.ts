@@ -50,14 +50,18 @@ describe('where a run is', () => {
 
 describe('epochs', () => {
   it('are counted from one when the length is whole epochs', () => {
-    const texts = [0, 199, 200, 1000].map((round) => epochText({ round, totalRounds: 1000, totalEpochs: 5 }));
+    const texts = [0, 199, 200, 1000].map((round) =>
+      epochText({ round, epoch: Math.floor(round / 200), totalRounds: 1000, totalEpochs: 5 }),
+    );
     expect(texts).toEqual(['Epoch 1 of 5', 'Epoch 1 of 5', 'Epoch 2 of 5', 'Epoch 5 of 5']);
+    // Epochs of different lengths: the api knows.
+    expect(epochText({ round: 200, epoch: 0, totalRounds: 240, totalEpochs: 5 })).toBe('Epoch 1 of 5');
   });
   it('are a share when the length is rounds', () => {
-    const texts = [0, 75, 150].map((round) => epochText({ round, totalRounds: 150, totalEpochs: 150 / 235 }));
+    const texts = [0, 75, 150].map((round) => epochText({ round, epoch: 0, totalRounds: 150, totalEpochs: 150 / 235 }));
     expect(texts).toEqual(['0 of 0.6 epochs', '0.3 of 0.6 epochs', '0.6 epochs']);
-    expect(epochText({ round: 1000, totalRounds: 1000, totalEpochs: 4.2553 })).toBe('4.3 epochs');
-    expect(epochText({ round: 0, totalRounds: 0, totalEpochs: 0 })).toBe('');
+    expect(epochText({ round: 1000, epoch: 4, totalRounds: 1000, totalEpochs: 4.2553 })).toBe('4.3 epochs');
+    expect(epochText({ round: 0, epoch: 0, totalRounds: 0, totalEpochs: 0 })).toBe('');
   });
 });
 

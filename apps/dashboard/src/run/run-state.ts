@@ -34,13 +34,18 @@ export function reasonsOf(run: Pick<RunDetails, 'status' | 'statusReason'> & { p
 /**
  * Whole epochs are counted from one: "Epoch 2 of 5". A length that is no whole number of epochs is told as a share of passes: "0.3 of 0.6 epochs".
  */
-export function epochText({ round, totalRounds, totalEpochs }: Pick<Progress, 'round' | 'totalRounds' | 'totalEpochs'>): string {
+export function epochText({
+  round,
+  epoch,
+  totalRounds,
+  totalEpochs,
+}: Pick<Progress, 'round' | 'epoch' | 'totalRounds' | 'totalEpochs'>): string {
   if (totalRounds <= 0 || totalEpochs <= 0) return '';
   if (!Number.isInteger(totalEpochs)) {
     const done = (Math.min(round, totalRounds) / totalRounds) * totalEpochs;
     return done >= totalEpochs ? `${passes(totalEpochs)} epochs` : `${passes(done)} of ${passes(totalEpochs)} epochs`;
   }
-  const current = Math.min(totalEpochs, Math.floor((round / totalRounds) * totalEpochs) + 1);
+  const current = Math.min(totalEpochs, epoch + 1);
   return `Epoch ${count(current)} of ${count(totalEpochs)}`;
 }
 

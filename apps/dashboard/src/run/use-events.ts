@@ -17,12 +17,22 @@ export interface EventsOfRun {
   readonly loadOlder: () => Promise<void>;
 }
 
-/** @param onEvent told of each new event; its identity must not change */
-export function useEvents(runId: string, onEvent: () => void): EventsOfRun {
+/**
+ * @param attempt the present one: the events of a run that is over end, and go on with its next attempt
+ * @param onEvent told of each new event; its identity must not change
+ */
+export function useEvents(runId: string, attempt: number, onEvent: () => void): EventsOfRun {
   const { ask, live, connection, onFault } = useApi();
   const [feed, setFeed] = useState<Feed>();
   const [refused, setRefused] = useState<ApiFault>();
   const held = useRef<Feed>(EMPTY_FEED);
+
+  useEffect(
+    () => () => {
+      held.current = EMPTY_FEED;
+    },
+    [runId],
+  );
 
   useEffect(() => {
     const controller = new AbortController();
@@ -42,11 +52,8 @@ export function useEvents(runId: string, onEvent: () => void): EventsOfRun {
         if (!signal.aborted && !onFault(asFault(error))) setRefused(asFault(error));
       })
       .finally(() => connection.forget(CHANNEL));
-    return () => {
-      controller.abort();
-      held.current = EMPTY_FEED;
-    };
-  }, [ask, live, connection, onFault, runId, onEvent]);
+    return () => controller.abort();
+  }, [ask, live, connection, onFault, runId, attempt, onEvent]);
 
   const loadOlder = useCallback(async () => {
     const before = held.current.olderCursor;

@@ -124,6 +124,9 @@ export class ServedShard {
     return this.slots.map((pointer) => this.arena.f32(pointer, this.trainable.length));
   }
 
+  /** Where a gradient lies that counts at once. */
+  private pushed: number | undefined;
+
   /** Somebody has written to the whole model. */
   written(steps: number): void {
     this.generation++;
@@ -188,7 +191,13 @@ export class ServedShard {
     );
     const order = nodes.map((node, place) => ({ node, place })).sort((a, b) => a.node.lo - b.node.lo);
     const whole = order.map(({ node, place }) => sum.insert(0, node, this.view(place))).at(-1)!;
-    this.apply(whole.values.byteOffset, { step, rate, gradScale: count === 0 ? 0 : 1 / count, isWhole: true });
+    // Gradients that were pushed meanwhile have taken steps of their own.
+    this.apply(whole.values.byteOffset, {
+      step: this.pushed === undefined ? step : Math.max(step, this.steps + 1),
+      rate,
+      gradScale: count === 0 ? 0 : 1 / count,
+      isWhole: true,
+    });
   }
 
   private view(place: number): Float32Array {
@@ -203,9 +212,11 @@ export class ServedShard {
 
   /** A gradient that counts at once, as a mean over its examples; the state of layers stays as it is. */
   push(gradient: Uint8Array, rate: number): void {
-    this.write(this.gradients[0]!, gradient);
-    this.here.clear();
-    this.apply(this.gradients[0]!, { step: this.steps + 1, rate, gradScale: 1, isWhole: false });
+    // The sums of a step that is being gathered stay where they are.
+    const { length } = this.plan.range;
+    this.pushed ??= this.arena.alloc(Math.max(1, length) * 4);
+    this.write(this.pushed, gradient);
+    this.apply(this.pushed, { step: this.steps + 1, rate, gradScale: 1, isWhole: false });
   }
 
   private apply(
