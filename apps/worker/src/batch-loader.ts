@@ -218,18 +218,19 @@ export class BatchLoader {
   /** Blocks until the loader is done with a slot. @throws RowsUnreadableError after the deadline */
   private settled(index: number, wanted: Wanted): number {
     const deadlineMs = this.options.spec.stepDeadlineMs * WAIT_SHARE;
-    const until = performance.now() + deadlineMs;
+    // Counted in looks: the time for which the process was stopped is no wait.
+    let leftMs = deadlineMs;
     for (;;) {
       const flag = Atomics.load(this.flags, index);
       if (flag !== FLAG_FILLING) return flag;
       if (this.options.isStopping?.()) throw new RowsUnreadableError('STOPPED', 'the worker stops');
-      const leftMs = until - performance.now();
       if (leftMs <= 0)
         throw new RowsUnreadableError(
           'DATASET_UNREADABLE',
           `${inWords(wanted)} were not read within ${deadlineMs} ms: see whether the data store answers, or set a longer stepDeadlineMs`,
         );
-      Atomics.wait(this.flags, index, FLAG_FILLING, Math.min(leftMs, LOOK_EVERY_MS));
+      const lookMs = Math.min(leftMs, LOOK_EVERY_MS);
+      if (Atomics.wait(this.flags, index, FLAG_FILLING, lookMs) === 'timed-out') leftMs -= lookMs;
     }
   }
 

@@ -61,7 +61,12 @@ export class SafetensorsWriter {
     const file = await open(temporary, 'w', 0o600);
     const expected = tensors.reduce((sum, { shape, dtype }) => sum + tensorBytes(shape, dtype), 0);
     const writer = new SafetensorsWriter(file, temporary, target, expected);
-    await file.appendFile(safetensorsHeader(tensors, metadata));
+    try {
+      await file.appendFile(safetensorsHeader(tensors, metadata));
+    } catch (error) {
+      await writer.abort(); // a full disk: the beginning of a file would stay
+      throw error;
+    }
     return writer;
   }
 

@@ -59,6 +59,7 @@ export interface RequestOptions {
 
 const PIECE_BYTES = PIECE_LENGTH * 4;
 const MOST_PENDING = 256;
+const LOOK_MS = 1_000;
 const MOST_BYTES = 2 ** 31;
 const [OF_REQUEST, OF_ANSWER] = [0, 1];
 
@@ -144,15 +145,23 @@ export class Peer {
   private watch(number: number, asked: Asked, name: string, deadlineMs: number): void {
     const { clock, link } = this.options;
     const moved = (): number => link.connection.receivedBytes + link.connection.sentBytes;
-    const before = moved();
-    asked.cancel = clock.after(deadlineMs, () => {
-      if (moved() !== before) return this.watch(number, asked, name, deadlineMs);
+    // Counted in looks: the time for which this process was stopped is no wait.
+    const lookMs = Math.min(LOOK_MS, deadlineMs);
+    let [before, waitedMs] = [moved(), 0];
+    const look = (): void => {
+      const now = moved();
+      waitedMs = now === before ? waitedMs + lookMs : 0;
+      before = now;
+      if (waitedMs < deadlineMs) {
+        asked.cancel = clock.after(lookMs, look);
+        return;
+      }
       this.asked.delete(number);
       asked.reject(
         new TaskError(GONE, `waited ${deadlineMs} ms for ${this.name} to answer "${name}". Set deadlineMs where a step may take longer`),
       );
-      return undefined;
-    });
+    };
+    asked.cancel = clock.after(lookMs, look);
   }
 
   private heard(message: Message): void {

@@ -89,6 +89,22 @@ it('a disk that is full while a shard is written is told once, and leaves nothin
   expect(await readdir(folder)).toEqual([]);
 });
 
+it('a copy that another process has removed costs that copy, and not the cache', async () => {
+  const far = new Far();
+  const range = far.range.bind(far);
+  far.range = async (...asked) => {
+    const read = await range(...asked);
+    if (far.reads === 1) for (const name of await readdir(folder)) await rm(path.join(folder, name)); // a sweep that takes it for a dead one
+    return read;
+  };
+  const told: string[] = [];
+  const source = cachedShardSource(far, { folder, onOff: (reason) => told.push(reason) });
+  expect(await source.whole(shards[0]!)).toEqual(bodies[0]);
+  expect(await source.whole(shards[1]!)).toEqual(bodies[1]);
+  expect(told).toEqual([]);
+  expect(await readdir(folder)).toEqual([`${shards[1]!.sha256}.safetensors`]);
+});
+
 it('the least recently used goes when there is no room', async () => {
   const source = cachedShardSource(new Far(), { folder, maxBytes: 25_000 });
   await source.whole(shards[0]!);

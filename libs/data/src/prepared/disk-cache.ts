@@ -136,8 +136,8 @@ class DiskCache {
       return isWhole;
     } catch (error) {
       if (!isOfDisk(error)) throw error;
-      this.turnOff(error);
-      return false;
+      if (LASTING.has((error as NodeJS.ErrnoException).code)) this.turnOff(error);
+      return false; // read from the far store this time
     } finally {
       await handle?.close().catch(() => undefined); // the failure that is under way says more
       await rm(temporary, { force: true }).catch(() => undefined); // a sweep finds it when it is old
@@ -213,6 +213,9 @@ class DiskCache {
     );
   }
 }
+
+/** What does not pass by itself. Others do: too many open files, or another process whose sweep took a copy that was under way. */
+const LASTING: ReadonlySet<string | undefined> = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM', 'EIO', 'ENOTDIR', 'EEXIST']);
 
 /** Errors of the file system have a code and a system call; those of the far store have not. */
 const isOfDisk = (error: unknown): boolean => typeof (error as NodeJS.ErrnoException | undefined)?.syscall === 'string';

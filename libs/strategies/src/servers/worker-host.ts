@@ -232,11 +232,15 @@ export class WorkerHost {
     });
   }
 
-  private async peer(place: number): Promise<Peer> {
+  /** Who asks meanwhile waits for the same connection: a server has one for each worker. */
+  private peer(place: number): Promise<Peer> {
     const known = this.peers.get(place);
-    if (known && (await known.then((peer) => peer.isOpen).catch(() => false))) return known;
-    const dialled = this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS);
-    this.peers.set(place, dialled);
-    return dialled;
+    const open = async (): Promise<Peer> => {
+      const peer = await known?.catch(() => undefined); // its error was told to who dialled
+      return peer?.isOpen ? peer : this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS);
+    };
+    const opened = open();
+    this.peers.set(place, opened);
+    return opened;
   }
 }
