@@ -49,10 +49,19 @@ export class ShardLeads {
       if (!run || !attempt) return undefined;
       const within = { runId, attempt: number };
       const [ledger, checkpoint] = await Promise.all([
-        transaction.ledgerRange.aggregate({ where: { ...within, sequence: { lte: attempt.storedSequence } }, _max: { toRound: true } }),
+        transaction.ledgerRange.aggregate({
+          where: { ...within, sequence: { lte: attempt.storedSequence } },
+          _max: { toRound: true },
+          _sum: { examples: true, dropped: true },
+        }),
         transaction.checkpoint.aggregate({ where: { ...within, invalidAt: null, removedAt: null }, _max: { round: true } }),
       ]);
-      const stored = { lastLedgerRound: ledger._max.toRound, newestCheckpoint: checkpoint._max.round };
+      const { examples, dropped } = ledger._sum;
+      const stored = {
+        lastLedgerRound: ledger._max.toRound,
+        ledger: { examples: Number(examples ?? 0), dropped: Number(dropped ?? 0) },
+        newestCheckpoint: checkpoint._max.round,
+      };
       return leadAnswer(run, attempt, places, index, stored);
     });
     if (answer) await this.control.write(runId, { [leadFieldName(index)]: JSON.stringify(answer) });

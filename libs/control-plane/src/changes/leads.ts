@@ -74,6 +74,8 @@ export function leadAnswer(
   stored: {
     /** The highest round of the ledger that is stored without a gap; null when there is none. */
     readonly lastLedgerRound: number | null;
+    /** Examples of those rounds, in updates and left out. */
+    readonly ledger: { readonly examples: number; readonly dropped: number };
     /** The round of the attempt's newest checkpoint that can be loaded. */
     readonly newestCheckpoint: number | null;
   },
@@ -83,13 +85,14 @@ export function leadAnswer(
   if (!lead) return undefined;
   if (index !== 0) return { attempt: attempt.number, ...lead };
   const firstRound = Number(attempt.parentRound ?? 0);
-  const { lastLedgerRound, newestCheckpoint } = stored;
+  const { lastLedgerRound, ledger, newestCheckpoint } = stored;
   return {
     attempt: attempt.number,
     ...lead,
     storedSequence: Number(attempt.storedSequence),
     ledgerFrom: lastLedgerRound === null ? firstRound : lastLedgerRound + 1,
     newest: newestCheckpoint ?? firstRound,
+    ledger,
     terms: leads.map(({ term }) => term),
   };
 }

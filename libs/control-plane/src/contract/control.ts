@@ -77,6 +77,8 @@ export const leadSchema = z.object({
   storedSequence: z.int().min(0).optional(),
   ledgerFrom: z.int().min(0).optional(),
   newest: z.int().min(0).optional(),
+  /** Index 0: examples of the rounds before `ledgerFrom` that are stored of this attempt, in updates and left out. */
+  ledger: z.object({ examples: z.int().min(0), dropped: z.int().min(0) }).optional(),
   /** Index 0: in which term each shard is led, by index. */
   terms: z.array(z.int().min(1)).max(1_024).optional(),
 });

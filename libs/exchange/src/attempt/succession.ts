@@ -11,6 +11,8 @@ export interface Succession {
   readonly members: Members;
   /** First round whose ledger row the control plane has not stored. */
   readonly ledgerFrom: number;
+  /** Examples of the rounds of this attempt before that, in updates and left out. */
+  readonly ledger?: { readonly examples: number; readonly dropped: number } | undefined;
   /** Rounds in the newest checkpoint that the control plane knows. */
   readonly newest: number;
   /** Term of each shard, by index, when the arbiter answered. A server that led it in an older term was replaced. */

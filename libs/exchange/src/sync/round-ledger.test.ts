@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { Journal } from '../attempt/journal.js';
+import { SEVERAL } from '../attempt/ledger-state.js';
 import { RoundLedger } from './round-ledger.js';
 
 /** Round k has 10 + k examples. */
@@ -32,6 +33,15 @@ test('a successor writes the rows of committed rounds that are not stored, from 
   ledger.commit(5, told(5));
   expect(rows().at(-1)).toEqual([5, 5, 15]);
   expect(ledger.trainedExamples).toBe(examplesBefore(6));
+});
+
+test('a successor counts what was left out before, as the control plane has stored it', () => {
+  const journal = new Journal({ now: () => 0, ledgerRounds: 1 });
+  const first = { examples: 100, exceptions: [{ round: 1, examples: 4, why: 'NaN' }] };
+  const ledger = new RoundLedger(schedule, journal, () => 0, first);
+  ledger.succeed(5, 4, { examples: 21, dropped: 9 });
+  expect(ledger.trainedExamples).toBe(100 + 21 + 14);
+  expect(ledger.state().exceptions).toEqual([...first.exceptions, { round: 3, examples: 9, why: SEVERAL }]);
 });
 
 test('with everything stored there is nothing to write, and no gap', () => {

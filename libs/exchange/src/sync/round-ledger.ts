@@ -1,5 +1,12 @@
 /** What committed rounds add up to: the ledger, a metric per round, and how fast it goes. Counted from (round, replica) rows. */
-import { type Contribution, type LedgerException, type LedgerState, EMPTY_LEDGER, keepException } from '../attempt/ledger-state.js';
+import {
+  type Contribution,
+  type LedgerException,
+  type LedgerState,
+  EMPTY_LEDGER,
+  keepException,
+  SEVERAL,
+} from '../attempt/ledger-state.js';
 import type { RoundSchedule } from '../attempt/attempt-options.js';
 import type { CheckpointContent } from '../attempt/checkpoints.js';
 import type { Journal, ValidationPoint } from '../attempt/journal.js';
@@ -125,11 +132,14 @@ export class RoundLedger {
   /**
    * A coordinator takes over in round `round`: the rows of committed rounds that are not stored are written again from the schedule.
    * What their contributions said is gone with the coordinator before.
+   * @param stored what the control plane has of the rounds of this attempt before `ledgerFrom`; without it nothing was left out of them
    */
-  succeed(round: number, ledgerFrom: number): void {
+  succeed(round: number, ledgerFrom: number, stored?: { readonly examples: number; readonly dropped: number }): void {
     this.storedTo = ledgerFrom;
-    this.trainedExamples = 0;
-    for (let k = 0; k < round; k++) this.trainedExamples += this.schedule.examplesIn(k);
+    if (stored) this.trainedExamples += stored.examples;
+    else this.trainedExamples = 0;
+    if (stored && stored.dropped > 0) keepException(this.exceptions, { round: ledgerFrom - 1, examples: stored.dropped, why: SEVERAL });
+    for (let k = stored ? ledgerFrom : 0; k < round; k++) this.trainedExamples += this.schedule.examplesIn(k);
     for (let k = ledgerFrom; k < round; k++)
       this.journal.append({ kind: 'ledger', fromRound: k, toRound: k, examples: this.schedule.examplesIn(k) });
     if (ledgerFrom >= round) return;

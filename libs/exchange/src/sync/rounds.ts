@@ -235,7 +235,8 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     attempt.view = view;
     for (const server of reduced) present.reduced.add(server);
     if (decision && present.agreement) present.agreement.decision = decision;
-    this.ledger.succeed(round, this.options.succession!.ledgerFrom);
+    const { ledgerFrom, ledger } = this.options.succession!;
+    this.ledger.succeed(round, ledgerFrom, ledger);
     const message = `the standby of parameter server 0 coordinates from round ${round} on, term ${attempt.term}`;
     attempt.event('standby.promoted', message, { server: 0, term: attempt.term, round, view });
     if (behind) attempt.servers.send(this.lastCommit(), attempt.numbers());

@@ -114,7 +114,7 @@ export class HostedPlace implements PlaceSurroundings<ServerAddress> {
 
   private successor(): Successor {
     const { shard } = this.run;
-    const { storedSequence = 0, ledgerFrom = 0, newest = 0, terms } = this.answer ?? {};
-    return { storedSequence, succession: { term: shard.term, ...shard.known(), ledgerFrom, newest, terms } };
+    const { storedSequence = 0, ledgerFrom = 0, ledger, newest = 0, terms } = this.answer ?? {};
+    return { storedSequence, succession: { term: shard.term, ...shard.known(), ledgerFrom, ledger, newest, terms } };
   }
 }

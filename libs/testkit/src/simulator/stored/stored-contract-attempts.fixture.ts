@@ -276,7 +276,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       expect(promoted.attempts[0]).toMatchObject({ coordinatorTerm: 2, storedSequence: 3 });
       expect(promoted.entries).toEqual(['1/0001', '1/0002', '1/0003']);
       const lead = { attempt: 1, index: 0, term: 2, primary: 's0-a1', standby: null };
-      const answer = { ...lead, storedSequence: 3, ledgerFrom: 2, newest: 2, terms: [2, 1] };
+      const answer = { ...lead, storedSequence: 3, ledgerFrom: 2, ledger: { examples: 20, dropped: 0 }, newest: 2, terms: [2, 1] };
       expect(await script.run.lead(1, 0)).toEqual(answer);
       expect(await script.run.lead(2, 0)).toBeUndefined();
     },

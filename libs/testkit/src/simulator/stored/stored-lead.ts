@@ -30,13 +30,17 @@ export function readLead(stored: StoredRun, number: number, index: number): Lead
   const { storedSequence } = attempt;
   const ledger = rows.entries
     .values()
-    .flatMap((entry) => (entry.attempt === number && entry.sequence <= storedSequence && entry.kind === 'ledger' ? [entry.toRound] : []));
+    .flatMap((entry) => (entry.attempt === number && entry.sequence <= storedSequence && entry.kind === 'ledger' ? [entry] : []));
   const rounds = rows.checkpoints
     .values()
     .flatMap((row) => (row.attempt === number && !row.isInvalid && !row.isRemoved ? [row.round] : []));
   const highest = (numbers: readonly number[]): number | null => (numbers.length === 0 ? null : Math.max(...numbers));
   return leadAnswer(run, attempt, stored.places(number), index, {
-    lastLedgerRound: highest(ledger),
+    lastLedgerRound: highest(ledger.map(({ toRound }) => toRound)),
+    ledger: {
+      examples: ledger.reduce((sum, { examples }) => sum + examples, 0),
+      dropped: ledger.reduce((sum, { dropped = 0 }) => sum + dropped, 0),
+    },
     newestCheckpoint: highest(rounds),
   });
 }
