@@ -108,8 +108,16 @@ export class AsyncLedger {
     leftOut: ReadonlySet<number>,
     /** Before these, of stored rounds. */
     leftOutBefore: DoneSetMessage['droppedBefore'],
-    firstRound: number,
-    ledgerFrom: number,
+    {
+      firstRound,
+      ledgerFrom,
+      allBefore,
+    }: {
+      readonly firstRound: number;
+      readonly ledgerFrom: number;
+      /** Rounds of which every work item counts. */
+      readonly allBefore: number;
+    },
   ): void {
     this.marks = marks;
     if (leftOutBefore.examples > 0) {
@@ -117,7 +125,12 @@ export class AsyncLedger {
       const round = Math.floor((leftOutBefore.end - 1) / this.replicas);
       keepException(this.exceptions, { round, examples: leftOutBefore.examples, why: SEVERAL });
     }
-    for (let round = firstRound; round <= marks.highestRound; round++) {
+    for (let round = firstRound; round < allBefore; round++) {
+      const examples = this.schedule.examplesIn(round);
+      this.trainedExamples += examples;
+      if (round >= ledgerFrom) this.writeLedger(round, examples);
+    }
+    for (let round = Math.max(firstRound, allBefore), end = marks.highestRound; round <= end; round++) {
       const isComplete = round < marks.rounds;
       let examples = 0;
       for (let replica = 0; replica < this.replicas; replica++) {

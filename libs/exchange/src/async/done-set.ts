@@ -94,6 +94,14 @@ export class DoneSet {
     this.advance();
   }
 
+  /** All before it are done. */
+  skipTo(number: number): void {
+    if (number <= this.mark) return;
+    this.mark = Math.min(number, this.total);
+    for (const each of this.beyond) if (each < this.mark) this.beyond.delete(each);
+    this.advance();
+  }
+
   /** It is to be left out, whether it is done already or not. False when that is known. */
   leaveOut(item: WorkItem): boolean {
     const number = this.numberOf(item);

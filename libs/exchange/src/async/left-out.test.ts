@@ -110,6 +110,26 @@ test('whoever takes over counts those that are not named any more, as long as th
   expect(row).toMatchObject({ fromRound: 74_990, toRound: 74_999, examples: 10 * 10 - examplesOf(ofRows), dropped: examplesOf(ofRows) });
 });
 
+test('whoever takes over after very many work items does so at once', () => {
+  const marks = new DoneSet(plan);
+  const ITEMS = 390_000;
+  marks.skipTo(ITEMS);
+  const beyond = marks.itemOf(ITEMS + 5);
+  marks.add(beyond);
+  let asked = 0;
+  const replicaExamples = plan.replicaExamples;
+  plan.replicaExamples = (...item) => (asked++, replicaExamples(...item));
+  try {
+    const { coordinator, over } = successorOf([marks, marks], ITEMS / REPLICAS);
+    expect(over).toEqual([]);
+    expect(coordinator.plan.marks.watermark).toBe(ITEMS);
+    expect(coordinator.ledger.state().examples).toBe((ITEMS / REPLICAS) * 10 + examplesOf([ITEMS + 5]));
+    expect(asked).toBeLessThan(1_000);
+  } finally {
+    plan.replicaExamples = replicaExamples;
+  }
+});
+
 test('when they are not stored, the attempt ends with its server, and the next one takes up from the newest checkpoint', () => {
   const { over, journal } = successorOf([marksOf(300_000).marks], 10);
   expect(over).toHaveLength(1);

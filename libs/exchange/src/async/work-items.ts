@@ -234,7 +234,11 @@ export class WorkItems implements WorkPlan, SucceededItems {
     }
     const marks = new DoneSet(this.itemPlan, firstRound);
     const leftOut = new Set(owners.flatMap((each) => [...each.leftOut].filter((number) => number >= leftOutBefore.end)));
-    const begun: WorkItem[] = [];
+    // What all shards have, and nobody has left out, is counted in one go: an attempt may have had millions.
+    const common = [...leftOut].reduce((least, number) => Math.min(least, number), Math.min(...owners.map((each) => each.watermark)));
+    const lastOfAll = Math.max(marks.watermark, common - this.itemPlan.replicas);
+    const begun = Array.from({ length: Math.max(0, common - lastOfAll) }, (_, i) => marks.itemOf(lastOfAll + i));
+    marks.skipTo(common);
     for (let number = marks.watermark, end = Math.max(...owners.map((each) => each.end)); number < end; number++) {
       const item = marks.itemOf(number);
       const doneAt = shards.filter((index) => told.get(index)?.has(number));
@@ -248,7 +252,7 @@ export class WorkItems implements WorkPlan, SucceededItems {
     this.marks = marks;
     attempt.round = this.rounds;
     this.present.resume(marks, begun);
-    this.ledger.succeed(marks, leftOut, leftOutBefore, firstRound, ledgerFrom);
+    this.ledger.succeed(marks, leftOut, leftOutBefore, { firstRound, ledgerFrom, allBefore: Math.floor(common / this.itemPlan.replicas) });
     const { round, view, term } = attempt;
     const message = `the standby of parameter server 0 coordinates from round ${round} on, term ${term}`;
     attempt.event('standby.promoted', message, { server: 0, round, view, term });
