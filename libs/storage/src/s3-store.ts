@@ -4,11 +4,12 @@
  *
  * Memory of a write: one part, whatever the size of the object. Every request has a deadline that spans its retries, so a silent
  * endpoint fails a write instead of hanging it. A PUT that is tried again because its answer was lost may find its own object and
- * say ALREADY_EXISTS; whoever puts with `ifAbsent` compares what is there (as `Checkpoints.publish` does).
+ * say ALREADY_EXISTS; whoever puts with `ifAbsent` compares what is there (as `Checkpoints.publish` does). A completion that is tried
+ * again finds that its upload is gone; the name of the upload in the object's metadata says whether this writer completed it.
  *
  * The client is loaded at first use: a process with a local store does not pay for it.
  */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { S3Client } from '@aws-sdk/client-s3';
 import { StorageError } from './errors.js';
@@ -39,6 +40,8 @@ const CONFLICT_TRIES = 5;
 const LIST_PAGES_MAX = 1000;
 /** An upload shows when it began, not when it was last heard of, so none younger than a day is taken for dead. */
 const UPLOAD_DEAD_MS = 86_400_000;
+/** In the metadata of an object that was uploaded in parts: a name that its writer made up. */
+const UPLOAD_NAME = 'paceline-upload';
 
 export class S3Store implements ObjectStore {
   readonly kind = 's3';
@@ -198,6 +201,7 @@ class Upload {
   private buffer = Buffer.allocUnsafe(1 << 16);
   private filled = 0;
   private uploadId: string | undefined;
+  private readonly name = randomUUID();
   private readonly parts: { PartNumber: number; ETag: string | undefined }[] = [];
 
   constructor(
@@ -247,11 +251,25 @@ class Upload {
         this.uploadId = undefined;
         return;
       } catch (error) {
+        if (this.uploadId !== undefined && (statusOf(error) === 404 || statusOf(error) === 412) && (await this.isCompleted())) {
+          this.uploadId = undefined;
+          return;
+        }
         // Another conditional write of the same key is under way: ask again when it is decided.
         if (statusOf(error) !== 409 || this.uploadId !== undefined || tries === CONFLICT_TRIES) throw error;
         await sleep(100 * tries);
       }
     }
+  }
+
+  /** The answer to the completion may have been lost: the object is there then, under the name of this upload. */
+  private async isCompleted(): Promise<boolean> {
+    const { Metadata: metadata } = await this.store.send(
+      this.key,
+      ({ sdk, client }, abortSignal) => client.send(new sdk.HeadObjectCommand(this.at), { abortSignal }),
+      this.options.signal,
+    );
+    return metadata?.[UPLOAD_NAME] === this.name;
   }
 
   /** A part that stays costs money, not correctness; `removeUnfinished` finds it when this fails too. */
@@ -267,7 +285,10 @@ class Upload {
     const { signal } = this.options;
     this.uploadId ??= await this.store.send(
       this.key,
-      async ({ sdk, client }, abortSignal) => (await client.send(new sdk.CreateMultipartUploadCommand(this.at), { abortSignal })).UploadId,
+      async ({ sdk, client }, abortSignal) => {
+        const named = new sdk.CreateMultipartUploadCommand({ ...this.at, Metadata: { [UPLOAD_NAME]: this.name } });
+        return (await client.send(named, { abortSignal })).UploadId;
+      },
       signal,
     );
     const part = { ...this.at, UploadId: this.uploadId, PartNumber: this.parts.length + 1, Body: this.buffer.subarray(0, this.filled) };

@@ -299,6 +299,41 @@ describe('S3', () => {
     await store.close();
   });
 
+  test.each([false, true])(
+    'takes its own object for written when the answer to the completion was lost, ifAbsent: %s',
+    async (ifAbsent) => {
+      const store = open();
+      const losesCompletion = (): void => {
+        let isLost = false;
+        s3.fault = ({ method, query }) => {
+          if (isLost || method !== 'POST' || !query.has('uploadId')) return 'none';
+          isLost = true;
+          return 'lose-answer';
+        };
+      };
+      losesCompletion();
+      const { bytes } = await store.put('big', [noise(9_000_000)], { ifAbsent });
+      expect([bytes, (await store.list('')).map((each) => each.bytes)]).toEqual([9_000_000, [9_000_000]]);
+      losesCompletion();
+      const again = store.put('big', [noise(9_500_000)], { ifAbsent });
+      if (ifAbsent) await expect(again).rejects.toMatchObject({ code: 'ALREADY_EXISTS' });
+      else await again;
+      expect((await store.list('')).map((each) => each.bytes)).toEqual([ifAbsent ? 9_000_000 : 9_500_000]);
+      await store.close();
+    },
+  );
+
+  test('an upload that somebody ended is no object that was written', async () => {
+    const store = open();
+    await store.put('big', [noise(9_000_000)]);
+    s3.fault = ({ method, query }) => {
+      if (method === 'POST' && query.has('uploadId')) s3.uploads.clear();
+      return 'none';
+    };
+    await expect(store.put('big', [noise(9_500_000)])).rejects.toMatchObject({ code: 'NO_SUCH_OBJECT' });
+    await store.close();
+  });
+
   test('removes uploads that are older than a day', async () => {
     const store = open();
     let isCut = false;

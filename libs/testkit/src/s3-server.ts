@@ -20,9 +20,13 @@ export interface S3Request {
 /** `reset` closes the connection unheard, `silence` never answers, `lose-answer` does the work and closes; a number is a status. */
 export type S3Fault = 'none' | 'reset' | 'silence' | 'lose-answer' | number;
 
+/** Headers `x-amz-meta-…`. */
+type Metadata = Readonly<Record<string, string>>;
+
 interface Multipart {
   readonly key: string;
   readonly parts: Map<number, Buffer>;
+  readonly metadata: Metadata;
   initiatedAt: Date;
 }
 
@@ -42,6 +46,7 @@ const xml = (name: string, inner: string): string => `<?xml version="1.0" encodi
 
 export class S3TestServer {
   readonly objects = new Map<string, Buffer>();
+  private readonly metadata = new Map<string, Metadata>();
   readonly uploads = new Map<string, Multipart>();
   readonly requests: S3Request[] = [];
   /** Largest body of one request. */
@@ -97,11 +102,12 @@ export class S3TestServer {
     response.writeHead(status, { 'content-length': Buffer.byteLength(body), ...headers }).end(body);
   }
 
-  private answer({ method, key, query }: S3Request, request: IncomingMessage, body: Buffer): Answer {
+  private answer(asked: S3Request, request: IncomingMessage, body: Buffer): Answer {
+    const { method, key, query } = asked;
     const isConditional = request.headers['if-none-match'] === '*';
     if (key === '' && query.has('uploads')) return this.listUploads(query.get('prefix') ?? '');
     if (key === '') return this.listObjects(query);
-    if (query.has('uploads') || query.has('uploadId')) return this.multipart(method, key, query, body, isConditional);
+    if (query.has('uploads') || query.has('uploadId')) return this.multipart(asked, request, body, isConditional);
     if (method === 'PUT') return this.store(key, body, isConditional);
     if (method === 'DELETE') {
       this.objects.delete(key);
@@ -110,9 +116,10 @@ export class S3TestServer {
     return this.get(method, key, request.headers.range);
   }
 
-  private store(key: string, body: Buffer, isConditional: boolean): Answer {
+  private store(key: string, body: Buffer, isConditional: boolean, metadata: Metadata = {}): Answer {
     if (isConditional && this.objects.has(key)) return failure(412, 'PreconditionFailed');
     this.objects.set(key, body);
+    this.metadata.set(key, metadata);
     return { status: 200, headers: { etag: `"${hashOf('md5', body)}"` } };
   }
 
@@ -120,18 +127,21 @@ export class S3TestServer {
     const object = this.objects.get(key);
     if (!object) return failure(404, 'NoSuchKey');
     const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(range ?? '') ?? [];
-    if (first === undefined) return { status: 200, body: method === 'HEAD' ? '' : object };
+    if (first === undefined) return { status: 200, body: method === 'HEAD' ? '' : object, headers: { ...this.metadata.get(key) } };
     if (Number(first) >= object.length) return failure(416, 'InvalidRange');
     const part = object.subarray(Number(first), Number(last) + 1);
     const contentRange = `bytes ${first}-${Number(first) + part.length - 1}/${object.length}`;
     return { status: 206, body: part, headers: { 'content-range': contentRange } };
   }
 
-  private multipart(method: string, key: string, query: URLSearchParams, body: Buffer, isConditional: boolean): Answer {
+  private multipart({ method, key, query }: S3Request, { headers }: IncomingMessage, body: Buffer, isConditional: boolean): Answer {
     const id = query.get('uploadId');
     if (id === null) {
       const made = randomUUID();
-      this.uploads.set(made, { key, parts: new Map(), initiatedAt: new Date() });
+      const metadata = Object.fromEntries(
+        Object.entries(headers).flatMap(([name, value]) => (name.startsWith('x-amz-meta-') ? [[name, String(value)]] : [])),
+      );
+      this.uploads.set(made, { key, parts: new Map(), metadata, initiatedAt: new Date() });
       return { status: 200, body: xml('InitiateMultipartUploadResult', `<Key>${key}</Key><UploadId>${made}</UploadId>`) };
     }
     const upload = this.uploads.get(id);
@@ -146,7 +156,7 @@ export class S3TestServer {
     }
     const parts = [...upload.parts].sort(([a], [b]) => a - b).map(([, part]) => part);
     if (parts.slice(0, -1).some((part) => part.length < 5 << 20)) return failure(400, 'EntityTooSmall');
-    const stored = this.store(key, Buffer.concat(parts), isConditional);
+    const stored = this.store(key, Buffer.concat(parts), isConditional, upload.metadata);
     if (stored.status !== 200) return stored;
     this.uploads.delete(id);
     return { status: 200, body: xml('CompleteMultipartUploadResult', `<Key>${key}</Key><ETag>&quot;x-${parts.length}&quot;</ETag>`) };
