@@ -85,15 +85,16 @@ export class ApiConnection {
       try {
         return await this.mutate(document, keyed);
       } catch (error) {
-        if (!(error instanceof PacelineApiError) || !error.isTemporary || attempt >= attempts || this.isTriedAgain(error)) throw error;
+        if (!(error instanceof PacelineApiError) || !error.isTemporary || attempt >= attempts || this.isInVain(error)) throw error;
         const delayMs = backoff.next();
         await sleep(Math.min(MAX_RETRY_MS, error.retryAfterMs ?? delayMs));
       }
     }
   }
 
-  /** What each request has tried again for some time already. */
-  private isTriedAgain({ code, httpStatus }: PacelineApiError): boolean {
+  /** What each request has tried again for some time already; and wrong keys, as each of them makes the wait longer. */
+  private isInVain({ code, httpStatus }: PacelineApiError): boolean {
+    if (code === 'TOO_MANY_ATTEMPTS') return true;
     return this.http.retry.forMs > 0 && (code === 'UNREACHABLE' || httpStatus === 503);
   }
 

@@ -255,7 +255,7 @@ export function refusalOf(url: string, { status, text, retryAfterMs }: Omit<Answ
       : status === 401
         ? 'UNAUTHENTICATED'
         : status === 429
-          ? 'TOO_MANY_ATTEMPTS'
+          ? 'RATE_LIMITED'
           : status === 503
             ? 'UNAVAILABLE'
             : 'BAD_ANSWER';

@@ -16,33 +16,12 @@ import { hasEvenEpochs } from './spec-facts.js';
 type Answer = { readonly __typename: string; readonly message?: string };
 
 export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () => void }): ReactNode {
-  const { ask, onFault } = useApi();
+  const { ask } = useApi();
   const stale = useStale();
-  const [sending, setSending] = useState(false);
-  const [problem, setProblem] = useState('');
+  const { sending, problem, request } = useRequest(onChanged);
   const { id, status } = run;
   /** Nothing can be asked of an api that does not answer. */
   const busy = sending || stale;
-
-  /** @returns whether it was done */
-  const request = async (send: () => Promise<Answer>): Promise<boolean> => {
-    setSending(true);
-    setProblem('');
-    try {
-      const answer = await send();
-      if (answer.__typename === 'ChangeRunSuccess') {
-        onChanged();
-        return true;
-      }
-      setProblem(plainText(answer.message));
-    } catch (error) {
-      const fault = asFault(error);
-      if (!onFault(fault)) setProblem(fault.message);
-    } finally {
-      setSending(false);
-    }
-    return false;
-  };
   const isPaused = status === 'PAUSED';
   const isFinished = status === 'SUCCEEDED';
   if (isOver(status) && !isFinished) return null;
@@ -50,7 +29,8 @@ export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () 
     <ExtendRunDialog
       run={run}
       busy={busy}
-      send={(more, unit) => request(async () => (await ask(ExtendRun, { id, [unit]: more })).extendRun)}
+      problem={problem}
+      send={(more, unit, idempotencyKey) => request(async () => (await ask(ExtendRun, { id, [unit]: more, idempotencyKey })).extendRun)}
     />
   );
   const said = (
@@ -77,11 +57,44 @@ export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () 
         />
       )}
       {isPaused && extend}
-      <ScaleRunDialog run={run} busy={busy} send={(workers) => request(async () => (await ask(ScaleRun, { id, workers })).scaleRun)} />
+      <ScaleRunDialog
+        run={run}
+        busy={busy}
+        problem={problem}
+        send={(workers) => request(async () => (await ask(ScaleRun, { id, workers })).scaleRun)}
+      />
       <CancelRun id={id} name={plainText(run.name, 100)} disabled={stale} onCancelled={onChanged} />
       {said}
     </div>
   );
+}
+
+/** One request at a time, and why the last one came to nothing. */
+function useRequest(onChanged: () => void) {
+  const { onFault } = useApi();
+  const [sending, setSending] = useState(false);
+  const [problem, setProblem] = useState('');
+  /** @returns whether it was done */
+  const request = async (send: () => Promise<Answer>): Promise<boolean> => {
+    setSending(true);
+    setProblem('');
+    try {
+      const answer = await send();
+      if (answer.__typename === 'ChangeRunSuccess') {
+        onChanged();
+        return true;
+      }
+      setProblem(plainText(answer.message));
+    } catch (error) {
+      const fault = asFault(error);
+      if (!onFault(fault)) setProblem(fault.message);
+      onChanged(); // it may have been done, though no answer came
+    } finally {
+      setSending(false);
+    }
+    return false;
+  };
+  return { sending, problem, request };
 }
 
 function Plain({ busy, text, onClick }: { busy: boolean; text: string; onClick: () => Promise<unknown> }): ReactNode {
@@ -92,13 +105,21 @@ function Plain({ busy, text, onClick }: { busy: boolean; text: string; onClick: 
   );
 }
 
-function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; send: (workers: number) => Promise<boolean> }): ReactNode {
+interface ScaleProps {
+  readonly run: RunDetails;
+  readonly busy: boolean;
+  readonly problem: string;
+  readonly send: (workers: number) => Promise<boolean>;
+}
+
+function ScaleRunDialog({ run, busy, problem, send }: ScaleProps): ReactNode {
   const { replicas } = run.progress;
   const holders = shardHostsIn(run.spec);
   if (replicas < 2 || holders === 'worker') return null;
   return (
     <NumberDialog
       busy={busy}
+      problem={problem}
       button="Workers…"
       title="Workers of this run"
       explanation={
@@ -117,13 +138,15 @@ function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; s
 interface ExtendProps {
   readonly run: RunDetails;
   readonly busy: boolean;
-  readonly send: (more: number, unit: Unit) => Promise<boolean>;
+  readonly problem: string;
+  readonly send: (more: number, unit: Unit, key: string) => Promise<boolean>;
 }
 
-function ExtendRunDialog({ run, busy, send }: ExtendProps): ReactNode {
+function ExtendRunDialog({ run, busy, problem, send }: ExtendProps): ReactNode {
   return (
     <NumberDialog<Unit>
       busy={busy}
+      problem={problem}
       button="Extend run…"
       title="Train this run for longer"
       explanation="It goes on from its last checkpoint, in a new attempt."

@@ -103,6 +103,23 @@ it('a copy that another process has removed costs that copy, and not the cache',
   expect(await source.whole(shards[1]!)).toEqual(bodies[1]);
   expect(told).toEqual([]);
   expect(await readdir(folder)).toEqual([`${shards[1]!.sha256}.safetensors`]);
+  expect(await source.whole(shards[0]!)).toEqual(bodies[0]);
+  expect(await readdir(folder)).toHaveLength(1); // not tried again at once
+});
+
+it('a shard that met a fault that passes is brought to the disk later', async () => {
+  const far = new Far();
+  const range = far.range.bind(far);
+  far.range = async (...asked) => {
+    const read = await range(...asked);
+    if (far.reads === 1) for (const name of await readdir(folder)) await rm(path.join(folder, name));
+    return read;
+  };
+  const source = cachedShardSource(far, { folder, retryMs: 0 });
+  await source.whole(shards[0]!);
+  expect(await readdir(folder)).toEqual([]);
+  expect(await source.whole(shards[0]!)).toEqual(bodies[0]);
+  expect(await readdir(folder)).toEqual([`${shards[0]!.sha256}.safetensors`]);
 });
 
 it('the least recently used goes when there is no room', async () => {

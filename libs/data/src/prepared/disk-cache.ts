@@ -17,11 +17,14 @@ export interface DiskCacheOptions {
   readonly folder: string;
   /** Left out: 10 GiB. */
   readonly maxBytes?: number;
+  /** After a fault that passes, the shard is brought to the disk again when it is asked for so much later. Left out: a minute. */
+  readonly retryMs?: number;
   /** Hears, once, that the cache is not used any more, and why. */
   readonly onOff?: (reason: string) => void;
 }
 
 const DEFAULT_MAX_BYTES = 10 * 2 ** 30;
+const DEFAULT_RETRY_MS = 60_000;
 const PART_BYTES = 8 << 20;
 /** Shards that are brought to the disk at a time. */
 const PROVIDED_AT_ONCE = 4;
@@ -32,8 +35,8 @@ const PARTIAL_DEAD_MS = 3_600_000;
 const CACHED = /^[0-9a-f]{64}\.safetensors$/;
 const PARTIAL = /^\..*\.partial$/;
 
-export function cachedShardSource(far: ShardSource, { folder, maxBytes = DEFAULT_MAX_BYTES, onOff }: DiskCacheOptions): ShardSource {
-  const cache = new DiskCache(far, folder, maxBytes, onOff);
+export function cachedShardSource(far: ShardSource, options: DiskCacheOptions): ShardSource {
+  const cache = new DiskCache(far, options);
   return {
     place: far.place,
     isFar: far.isFar === true,
@@ -49,13 +52,22 @@ class DiskCache {
   private underWay = 0;
   private readonly waiting: (() => void)[] = [];
   private isOff = false;
+  /** Shards that met a fault that passes, and when. */
+  private readonly failedAtMs = new Map<string, number>();
+  private readonly folder: string;
+  private readonly maxBytes: number;
+  private readonly retryMs: number;
+  private readonly onOff: ((reason: string) => void) | undefined;
 
   constructor(
     private readonly far: ShardSource,
-    private readonly folder: string,
-    private readonly maxBytes: number,
-    private readonly onOff: ((reason: string) => void) | undefined,
-  ) {}
+    { folder, maxBytes = DEFAULT_MAX_BYTES, retryMs = DEFAULT_RETRY_MS, onOff }: DiskCacheOptions,
+  ) {
+    this.folder = folder;
+    this.maxBytes = maxBytes;
+    this.retryMs = retryMs;
+    this.onOff = onOff;
+  }
 
   async whole(shard: DatasetShard): Promise<Uint8Array> {
     if (!(await this.isThere(shard))) return this.far.whole(shard);
@@ -85,6 +97,11 @@ class DiskCache {
   /** Has the shard on the disk, checked; false when it is to be read from afar. @throws DatasetError of the far store */
   private isThere(shard: DatasetShard): Promise<boolean> {
     if (this.isOff || shard.bytes > this.maxBytes) return Promise.resolve(false);
+    const failedAtMs = this.failedAtMs.get(shard.sha256);
+    if (failedAtMs !== undefined && performance.now() - failedAtMs >= this.retryMs) {
+      this.failedAtMs.delete(shard.sha256);
+      this.forget(shard);
+    }
     let found = this.checkedHere.get(shard.sha256);
     if (!found) {
       found = this.inTurn(() => this.provide(shard));
@@ -136,8 +153,9 @@ class DiskCache {
       return isWhole;
     } catch (error) {
       if (!isOfDisk(error)) throw error;
-      if (LASTING.has((error as NodeJS.ErrnoException).code)) this.turnOff(error);
-      return false; // read from the far store this time
+      if (PASSING.has((error as NodeJS.ErrnoException).code)) this.failedAtMs.set(shard.sha256, performance.now());
+      else this.turnOff(error);
+      return false; // read from the far store meanwhile
     } finally {
       await handle?.close().catch(() => undefined); // the failure that is under way says more
       await rm(temporary, { force: true }).catch(() => undefined); // a sweep finds it when it is old
@@ -214,8 +232,8 @@ class DiskCache {
   }
 }
 
-/** What does not pass by itself. Others do: too many open files, or another process whose sweep took a copy that was under way. */
-const LASTING: ReadonlySet<string | undefined> = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM', 'EIO', 'ENOTDIR', 'EEXIST']);
+/** What passes by itself: too many open files, or another process whose sweep took a copy that was under way. */
+const PASSING: ReadonlySet<string | undefined> = new Set(['EMFILE', 'ENFILE', 'ENOENT', 'EAGAIN', 'EBUSY', 'ESTALE', 'EINTR']);
 
 /** Errors of the file system have a code and a system call; those of the far store have not. */
 const isOfDisk = (error: unknown): boolean => typeof (error as NodeJS.ErrnoException | undefined)?.syscall === 'string';

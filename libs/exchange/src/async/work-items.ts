@@ -237,7 +237,9 @@ export class WorkItems implements WorkPlan, SucceededItems {
     // What all shards have, and nobody has left out, is counted in one go: an attempt may have had millions.
     const common = [...leftOut].reduce((least, number) => Math.min(least, number), Math.min(...owners.map((each) => each.watermark)));
     const lastOfAll = Math.max(marks.watermark, common - this.itemPlan.replicas);
-    const begun = Array.from({ length: Math.max(0, common - lastOfAll) }, (_, i) => marks.itemOf(lastOfAll + i));
+    const begun = Array.from({ length: Math.max(0, common - lastOfAll) }, (_, i) => marks.itemOf(lastOfAll + i)).filter(
+      ({ round, replica }) => this.itemPlan.replicaExamples(round, replica) > 0, // nobody has begun what has no rows
+    );
     marks.skipTo(common);
     for (let number = marks.watermark, end = Math.max(...owners.map((each) => each.end)); number < end; number++) {
       const item = marks.itemOf(number);

@@ -7,10 +7,10 @@ import { RoundLedger } from './round-ledger.js';
 const schedule = { totalRounds: 20, examplesIn: (round: number) => 10 + round, epochOf: () => 0, replicaExamples: () => 1 };
 const examplesBefore = (round: number): number => Array.from({ length: round }, (_, k) => 10 + k).reduce((sum, each) => sum + each, 0);
 
-function taken(round: number, ledgerFrom: number) {
+function taken(round: number, ledgerFrom: number, stored?: { examples: number; dropped: number }) {
   const journal = new Journal({ now: () => 0, ledgerRounds: 1 });
   const ledger = new RoundLedger(schedule, journal, () => 0);
-  ledger.succeed(round, ledgerFrom);
+  ledger.succeed(round, ledgerFrom, stored);
   const entries = () => journal.batch(1_000);
   return {
     ledger,
@@ -58,6 +58,24 @@ test('a round that is stored and is gathered again is counted, and not written a
   ledger.commit(6, told(6));
   expect([rows(), metrics()]).toEqual([[[6, 6, 16]], [6]]);
   expect(ledger.trainedExamples).toBe(examplesBefore(7));
+});
+
+test('what is stored of a round that is gathered again is in the sums already', () => {
+  const stored = { examples: examplesBefore(6) - 3, dropped: 3 };
+  const before = taken(5, 6, stored).ledger.state();
+  const again = [
+    (ledger: RoundLedger) => ledger.commit(5, told(5)),
+    (ledger: RoundLedger) => ledger.commit(5, []),
+    (ledger: RoundLedger) => ledger.skip(5),
+    (ledger: RoundLedger) => ledger.commitUnseen(5),
+  ];
+  for (const gather of again) {
+    const { ledger } = taken(5, 6, stored);
+    gather(ledger);
+    expect(ledger.state()).toEqual(before);
+    ledger.commit(6, told(6));
+    expect(ledger.trainedExamples).toBe(examplesBefore(7) - 3);
+  }
 });
 
 test('the same for a round that is left out, and for one whose commit only a worker has heard', () => {

@@ -31,6 +31,8 @@ export class RoundLedger {
   attemptExamples = 0;
   /** Rounds before it are in the stored ledger: a coordinator before has told of them, though its servers may not have heard their COMMIT. */
   private storedTo = 0;
+  /** Rounds before it are counted as they are stored; when one is gathered again, that changes nothing. */
+  private countedTo = 0;
   private readonly exceptions: LedgerException[];
 
   constructor(
@@ -64,14 +66,14 @@ export class RoundLedger {
       addSums(sums, row.sums);
     }
     const dropped = this.schedule.examplesIn(round) - examples;
-    if (dropped > 0) this.drop(round, dropped);
+    if (dropped > 0 && round >= this.countedTo) this.drop(round, dropped);
     const at = this.now();
     const roundMs = Math.max(at - this.lastCommitMs, 0.001);
     this.lastCommitMs = at;
     this.trainingMs = at - (this.startedMs ?? at);
     const rate = (examples / roundMs) * 1000;
     this.rate = this.rate === 0 ? rate : this.rate + (rate - this.rate) * SMOOTHING;
-    this.trainedExamples += examples;
+    if (round >= this.countedTo) this.trainedExamples += examples;
     this.attemptExamples += examples;
     if (sums[0] !== undefined) {
       this.lossSum += sums[0];
@@ -100,7 +102,7 @@ export class RoundLedger {
   skip(round: number, validation?: ValidationPoint): void {
     const dropped = this.schedule.examplesIn(round);
     this.lastCommitMs = this.now();
-    keepException(this.exceptions, { round, examples: dropped, why: 'NaN or infinity' });
+    if (round >= this.countedTo) keepException(this.exceptions, { round, examples: dropped, why: 'NaN or infinity' });
     if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples: 0, dropped });
     this.journal.append({
@@ -136,6 +138,7 @@ export class RoundLedger {
    */
   succeed(round: number, ledgerFrom: number, stored?: { readonly examples: number; readonly dropped: number }): void {
     this.storedTo = ledgerFrom;
+    this.countedTo = stored ? ledgerFrom : 0;
     if (stored) this.trainedExamples += stored.examples;
     else this.trainedExamples = 0;
     if (stored && stored.dropped > 0) keepException(this.exceptions, { round: ledgerFrom - 1, examples: stored.dropped, why: SEVERAL });
@@ -154,7 +157,7 @@ export class RoundLedger {
   /** Round `round` is committed, but what its contributions said is not known. */
   commitUnseen(round: number, validation?: ValidationPoint): void {
     const examples = this.schedule.examplesIn(round);
-    this.trainedExamples += examples;
+    if (round >= this.countedTo) this.trainedExamples += examples;
     this.attemptExamples += examples;
     this.lastCommitMs = this.now();
     if (round < this.storedTo) return;

@@ -232,15 +232,19 @@ export class WorkerHost {
     });
   }
 
-  /** Who asks meanwhile waits for the same connection: a server has one for each worker. */
-  private peer(place: number): Promise<Peer> {
+  /** Who asks while a server is dialled waits for that connection, or fails with it: a server has one for each worker. */
+  private async peer(place: number): Promise<Peer> {
     const known = this.peers.get(place);
-    const open = async (): Promise<Peer> => {
-      const peer = await known?.catch(() => undefined); // its error was told to who dialled
-      return peer?.isOpen ? peer : this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS);
-    };
-    const opened = open();
-    this.peers.set(place, opened);
-    return opened;
+    const peer = await known;
+    if (peer?.isOpen) return peer;
+    const newer = this.peers.get(place);
+    if (newer && newer !== known) return newer;
+    const dialled = this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS);
+    this.peers.set(place, dialled);
+    // Who waits is told; the next one dials anew.
+    dialled.catch(() => {
+      if (this.peers.get(place) === dialled) this.peers.delete(place);
+    });
+    return dialled;
   }
 }
