@@ -10,7 +10,7 @@ const fromFront = (axis: number, rank: number): number => (axis < 0 ? axis + ran
 /** Layers that do what they do in tf.js. */
 const LEFT = new WeakSet<object>();
 
-/** Of a model that tf.js is to compute with the same numbers. What does not work there is not concerned. */
+/** The layers of a model that has to give the numbers of tf.js stay as they are there. Layers that do not work in tf.js are not concerned. */
 export function leaveToTfjs(layers: readonly tfl.layers.Layer[]): void {
   for (const layer of layers) for (const part of withInner(layer)) LEFT.add(part);
 }

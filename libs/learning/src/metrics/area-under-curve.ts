@@ -3,9 +3,9 @@
  * With T thresholds at i / (T − 1) bucket i counts the scores above threshold i and not above i + 1; the first also counts 0.
  */
 
-/** The bucket of a score among `thresholds`. What is no number is not above any threshold. */
+/** The bucket of a score among `thresholds`, computed in float32 as Keras does. What is no number is not above any threshold. */
 export function bucketOf(score: number, thresholds: number): number {
-  const bucket = Math.ceil(score * (thresholds - 1)) - 1;
+  const bucket = Math.ceil(Math.fround(Math.fround(score) * (thresholds - 1))) - 1;
   return bucket > 0 ? Math.min(bucket, thresholds - 2) : 0;
 }
 

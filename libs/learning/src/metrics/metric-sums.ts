@@ -60,12 +60,15 @@ function logSum(values: Float32Array, at: number, width: number): number {
   return max + Math.log(sum);
 }
 
+/** As float32, like Keras: an output that equals the threshold is not above it. */
+const isAbove = (probability: number, threshold: number): boolean => Math.fround(probability) > Math.fround(threshold);
+
 /** The class that a row is taken for. What is no number is taken for none: −1. */
 function taken(block: MetricBlock, row: number, threshold: number): number {
   const { predictions, width } = block;
   if (width === 1) {
     const p = probability(block, row, 0);
-    return Number.isNaN(p) ? -1 : p > threshold ? 1 : 0;
+    return Number.isNaN(p) ? -1 : isAbove(p, threshold) ? 1 : 0;
   }
   const best = largest(predictions, row * width, width);
   return Number.isNaN(predictions[row * width + best]!) ? -1 : best;
@@ -110,7 +113,7 @@ const addCounters: AddRow = (block, row, weight, sums, at, { threshold = THRESHO
     return;
   }
   for (let c = 0; c < width; c++) {
-    const [is, said] = [targetAt(block, row, c) > THRESHOLD, probability(block, row, c) > threshold];
+    const [is, said] = [targetAt(block, row, c) > THRESHOLD, isAbove(probability(block, row, c), threshold)];
     if (is && said) sums[at + TRUE_POSITIVES]! += weight;
     else if (said) sums[at + FALSE_POSITIVES]! += weight;
     else if (is) sums[at + FALSE_NEGATIVES]! += weight;

@@ -169,6 +169,14 @@ describe('names', () => {
   });
 });
 
+it('thresholds are float32, as outputs are: one that equals a threshold is not above it', () => {
+  const block: MetricBlock = { rows: 2, width: 1, classes: 0, predictions: Float32Array.of(0.4, 0.8), targets: Float32Array.of(1, 1) };
+  expect(valueOf('recall', block, { threshold: 0.4 })).toBe(0.5);
+  expect(valueOf('recall', block, { threshold: 0.8 })).toBe(0);
+  const buckets = sumsOf('auc', block, { thresholds: 21 });
+  expect([...buckets].flatMap((count, bucket) => (count > 0 ? [bucket] : []))).toEqual([7, 15]);
+});
+
 it('a target says how many sums', () => {
   const label = metricTarget({ name: 'label', kind: 'classes', shape: [7], classes: 10 });
   const values = metricTarget({ name: 'y', kind: 'values', shape: [5, 3] });

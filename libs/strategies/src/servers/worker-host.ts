@@ -232,7 +232,7 @@ export class WorkerHost {
     });
   }
 
-  /** Who asks while a server is dialled waits for that connection, or fails with it: a server has one for each worker. */
+  /** A server has one connection for each worker: callers that come while it is dialled wait for it, or fail with it. */
   private async peer(place: number): Promise<Peer> {
     const known = this.peers.get(place);
     const peer = await known;
@@ -241,7 +241,7 @@ export class WorkerHost {
     if (newer && newer !== known) return newer;
     const dialled = this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS);
     this.peers.set(place, dialled);
-    // Who waits is told; the next one dials anew.
+    // The callers that wait get the error; the next one dials anew.
     dialled.catch(() => {
       if (this.peers.get(place) === dialled) this.peers.delete(place);
     });
