@@ -1,7 +1,7 @@
 /** What the validations of a run have come to. Asked for again when there was another one, and when the run has changed its status or attempt. */
 import { useEffect, useState } from 'react';
-import { asFault } from '../graphql/api-fault.js';
 import { Course, type CourseResult } from '../graphql/generated/course.js';
+import { askUntilAnswered } from '../live/ask-until-answered.js';
 import { useApi } from '../session/api-context.js';
 import type { RunDetails } from './run-details.js';
 import { isValidated } from './run-state.js';
@@ -16,10 +16,13 @@ export function useCourse({ id, attempt, status, spec, progress }: RunDetails): 
   useEffect(() => {
     if (!validates) return;
     const controller = new AbortController();
-    ask(Course, { id }, controller.signal)
-      .then(({ run }) => setCourse(run?.course ?? undefined))
-      // What is known stays, and the header tells of an api that is away.
-      .catch((error: unknown) => void (controller.signal.aborted || onFault(asFault(error))));
+    // Meanwhile what is known stays, and the header tells of an api that is away.
+    void askUntilAnswered(
+      (signal) => ask(Course, { id }, signal),
+      ({ run }) => setCourse(run?.course ?? undefined),
+      onFault,
+      controller.signal,
+    );
     return () => controller.abort();
   }, [ask, onFault, id, attempt, status, round, validates]);
   return course;

@@ -1,6 +1,6 @@
 /** The points of the zoomed part of a run, as fine as the server has them for so many points. */
 import { useEffect, useMemo, useRef, useState } from 'react';
-import { asFault } from '../graphql/api-fault.js';
+import { askUntilAnswered } from '../live/ask-until-answered.js';
 import { useApi } from '../session/api-context.js';
 import { askMetrics } from './ask-metrics.js';
 import type { Span } from './chart-scale.js';
@@ -25,10 +25,13 @@ export function useDetail(runId: string, attempt: number, coarse: MetricsByName,
     const controller = new AbortController();
     // Rounds are counted from 0 there: the one that stands at `from` begins what is asked for.
     const span = { fromRound: from, toRound: to - 1 };
-    askMetrics(ask, { id: runId, names: named.current, ...span }, controller.signal)
-      .then((metrics) => setDetail({ of, metrics }))
-      // The coarse points stay, and the header tells of an api that is away.
-      .catch((error: unknown) => void (controller.signal.aborted || onFault(asFault(error))));
+    // Meanwhile the coarse points stay, and the header tells of an api that is away.
+    void askUntilAnswered(
+      (signal) => askMetrics(ask, { id: runId, names: named.current, ...span }, signal),
+      (metrics) => setDetail({ of, metrics }),
+      onFault,
+      controller.signal,
+    );
     return () => controller.abort();
   }, [ask, onFault, runId, from, to, of]);
 

@@ -1,7 +1,7 @@
-/** How the targets of a run were scaled: what makes its errors numbers in the unit of the data. They never change, so they are asked for once. */
+/** How the targets of a run were scaled: what makes its errors numbers in the unit of the data. They never change, so they are asked for until they are known. */
 import { useEffect, useState } from 'react';
-import { asFault } from '../graphql/api-fault.js';
 import { TargetScales } from '../graphql/generated/course.js';
+import { askUntilAnswered } from '../live/ask-until-answered.js';
 import { useApi } from '../session/api-context.js';
 import type { TargetScale } from './measures.js';
 
@@ -14,10 +14,13 @@ export function useTargetScales(id: string, hasErrors: boolean): readonly Target
   useEffect(() => {
     if (!hasErrors) return;
     const controller = new AbortController();
-    ask(TargetScales, { id }, controller.signal)
-      .then(({ run }) => setScales(run?.targetScales ?? NONE))
-      // The errors are shown as they were measured.
-      .catch((error: unknown) => void (controller.signal.aborted || onFault(asFault(error))));
+    // Meanwhile the errors are shown as they were measured.
+    void askUntilAnswered(
+      (signal) => ask(TargetScales, { id }, signal),
+      ({ run }) => setScales(run?.targetScales ?? NONE),
+      onFault,
+      controller.signal,
+    );
     return () => controller.abort();
   }, [ask, onFault, id, hasErrors]);
   return scales;
