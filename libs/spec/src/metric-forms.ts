@@ -24,6 +24,7 @@ const share = (label: string, short: string): MetricForm => ({ label, short, bet
 export const METRIC_FORMS: Readonly<Record<MeasuredName | 'loss', MetricForm>> = {
   loss: { label: 'Loss', short: 'loss', better: 'lower', unit: 'number' },
   accuracy: share('Accuracy', 'accuracy'),
+  binaryAccuracy: share('Binary accuracy', 'binary'),
   topKCategoricalAccuracy: share('Top-k accuracy', 'topK'),
   precision: share('Precision', 'precision'),
   recall: share('Recall', 'recall'),

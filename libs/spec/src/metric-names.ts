@@ -4,7 +4,8 @@ import { z } from 'zod';
 
 /** Metrics by our names. The other names are compared without their case, `_` and `-`. */
 export const METRIC_ALIASES = {
-  accuracy: ['acc', 'binaryAccuracy', 'categoricalAccuracy', 'sparseCategoricalAccuracy'],
+  accuracy: ['acc', 'categoricalAccuracy', 'sparseCategoricalAccuracy'],
+  binaryAccuracy: [],
   topKCategoricalAccuracy: ['topK', 'topKAccuracy', 'sparseTopKCategoricalAccuracy'],
   precision: [],
   recall: ['sensitivity'],
@@ -36,7 +37,9 @@ export const metricOptionsSchema = z.strictObject({
     .number()
     .min(0)
     .max(1)
-    .describe('precision, recall and f1Score of single outputs and of values: the probability above which it is yes; 0.5 where left out.')
+    .describe(
+      'binaryAccuracy, and precision, recall and f1Score of single outputs and of values: the probability above which it is yes; 0.5 where left out.',
+    )
     .optional(),
   average: z
     .enum(['micro', 'macro', 'weighted'])

@@ -49,7 +49,9 @@ export async function readModel(model: ModelLike): Promise<ReadModel> {
   const { name: loss, fromLogits } = lossOf(compiled, (name) => lossName(name), LOSSES);
   const [inputShape, outputShape] = [shapeOf('input', inputs[0]!.shape), shapeOf('output', outputs[0]!.shape)];
   const isSparse = loss === SPARSE;
-  const metrics = await metricsOf(compiled.metrics);
+  // With several outputs under this loss, `accuracy` of tf.js counts each of them.
+  const ofLabels = loss === 'binaryCrossentropy' && (outputShape.at(-1) ?? 1) > 1;
+  const metrics = await metricsOf(compiled.metrics, ofLabels ? 'binaryAccuracy' : 'accuracy');
   return {
     spec: {
       model: { topology: topologyOf(model) } as NonNullable<ModelPart['model']>,
@@ -90,7 +92,8 @@ function lossOf(
   return /[cC]rossentropy$/.test(name) ? { name, fromLogits: false } : { name };
 }
 
-async function metricsOf(metrics: unknown): Promise<ModelPart['metrics']> {
+/** @param accuracy what `accuracy` and `acc` mean */
+async function metricsOf(metrics: unknown, accuracy: 'accuracy' | 'binaryAccuracy'): Promise<ModelPart['metrics']> {
   const { measuredName, MEASURED_NAMES } = await import('@paceline/spec');
   const given: unknown[] = Array.isArray(metrics) ? metrics.flat() : metrics === undefined ? [] : Object.values(metrics as object).flat();
   if (given.length === 0) return undefined;
@@ -102,7 +105,7 @@ async function metricsOf(metrics: unknown): Promise<ModelPart['metrics']> {
         `metric ${typeof metric === 'function' ? metric.name || 'function' : String(metric)}`,
         `name a metric that the workers have: ${MEASURED_NAMES.join(', ')}`,
       );
-    return name;
+    return metric === 'accuracy' || metric === 'acc' ? accuracy : name;
   });
 }
 

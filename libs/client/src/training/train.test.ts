@@ -50,6 +50,14 @@ it('optimizer, loss and metrics are those of compile; numbers of classes become 
   expect([spec.loss, spec.lossFromLogits, spec.metrics, classes]).toEqual(['categoricalCrossentropy', true, undefined, undefined]);
 });
 
+it('accuracy of several labels is that of each, as in tf.js', async () => {
+  const metricsOf = async (loss: string, width: number) =>
+    (await readModel(modelOf({ loss, metrics: ['accuracy', 'categoricalAccuracy'], outputs: [{ shape: [null, width] }] }))).spec.metrics;
+  expect(await metricsOf('binaryCrossentropy', 3)).toEqual(['binaryAccuracy', 'accuracy']);
+  expect(await metricsOf('binaryCrossentropy', 1)).toEqual(['accuracy', 'accuracy']);
+  expect(await metricsOf('categoricalCrossentropy', 3)).toEqual(['accuracy', 'accuracy']);
+});
+
 describe('refused, with what to do', () => {
   const client = createClient({ url: 'http://127.0.0.1:1', apiKey: 'none' });
   const xs = new Float32Array(8);

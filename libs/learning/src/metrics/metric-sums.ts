@@ -91,6 +91,17 @@ const overColumns =
   };
 const squared = meanOf(overColumns((difference) => difference * difference));
 
+/** The share of the numbers of a row that are on the side of the threshold where their targets are. */
+function saidRight(block: MetricBlock, row: number, { threshold = THRESHOLD }: MetricOptions): number {
+  const { width } = block;
+  let right = 0;
+  for (let c = 0; c < width; c++) {
+    const p = probability(block, row, c);
+    if (!Number.isNaN(p) && isAbove(p, threshold) === targetAt(block, row, c) > THRESHOLD) right++;
+  }
+  return right / width;
+}
+
 const addTopK = meanOf((block, row, { k = TOP_K }) => {
   const { predictions, width } = block;
   const own = width === 1 ? Number.NaN : predictions[row * width + wanted(block, row)]!;
@@ -184,6 +195,7 @@ const addPair: AddRow = (block, row, weight, sums, at, { threshold = THRESHOLD }
 
 const ADDS: Readonly<Record<MeasuredName, AddRow>> = {
   accuracy: meanOf((block, row) => (taken(block, row, THRESHOLD) === wanted(block, row) ? 1 : 0)),
+  binaryAccuracy: meanOf(saidRight),
   topKCategoricalAccuracy: addTopK,
   precision: addCounters,
   recall: addCounters,

@@ -8,7 +8,7 @@ import { areaUnderCurve } from './area-under-curve.js';
 export interface MetricOptions {
   /** topKCategoricalAccuracy: a row is right where its class is among the k largest outputs. 5 when left out. */
   readonly k?: number | undefined;
-  /** precision, recall, f1Score: a probability above it says yes, at single outputs and targets of values. 0.5 when left out. */
+  /** precision, recall, f1Score, binaryAccuracy: a probability above it says yes, at single outputs and targets of values. 0.5 when left out. */
   readonly threshold?: number | undefined;
   /** precision, recall, f1Score of classes. Left out: class 1 where there are two classes, else the mean over the classes that occur (`macro`). */
   readonly average?: 'micro' | 'macro' | 'weighted' | undefined;
@@ -117,6 +117,7 @@ const countersOf = (sums: ArrayLike<number>, c: number): [number, number, number
 
 export const METRICS: Readonly<Record<MeasuredName, Metric>> = {
   accuracy: mean('accuracy', 'classes'),
+  binaryAccuracy: mean('binaryAccuracy', 'classes'),
   topKCategoricalAccuracy: mean('topKCategoricalAccuracy', 'classes'),
   precision: counted('precision', (tp, fp) => share(tp, tp + fp)),
   recall: counted('recall', (tp, _, fn) => share(tp, tp + fn)),

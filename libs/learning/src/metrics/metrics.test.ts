@@ -41,6 +41,8 @@ describe('the metric', () => {
   // Values of scikit-learn and Keras, worked out by hand: class 0 has tp 2 fp 1 fn 0, class 1 tp 2 fp 0 fn 1, class 2 tp 0 fp 1 fn 1.
   it.each<[MeasuredName, MetricOptions, number]>([
     ['accuracy', {}, 4 / 6],
+    ['binaryAccuracy', {}, 5 / 6],
+    ['binaryAccuracy', { threshold: 0.45 }, 5 / 6],
     ['topKCategoricalAccuracy', { k: 1 }, 4 / 6],
     ['topKCategoricalAccuracy', { k: 2 }, 5 / 6],
     ['topKCategoricalAccuracy', {}, 1],
@@ -57,6 +59,8 @@ describe('the metric', () => {
 
   it.each<[MeasuredName, MetricOptions, number]>([
     ['accuracy', {}, 5 / 6],
+    ['binaryAccuracy', {}, 5 / 6],
+    ['binaryAccuracy', { threshold: 0.32 }, 3 / 6],
     ['precision', {}, 1],
     ['recall', {}, 2 / 3],
     ['f1Score', {}, 0.8],
@@ -167,6 +171,19 @@ describe('names', () => {
     expect(measuredName('loss')).toBeUndefined();
     expect(measuredName('constructor')).toBeUndefined();
   });
+});
+
+it('several labels of a row: binaryAccuracy counts each, accuracy the largest, as BinaryAccuracy and CategoricalAccuracy of Keras do', () => {
+  const block: MetricBlock = {
+    rows: 4,
+    width: 3,
+    classes: 0,
+    predictions: Float32Array.of(0.9, 0.1, 0.2, 0.8, 0.7, 0.1, 0.2, 0.3, 0.1, 0.1, 0.9, 0.8),
+    targets: Float32Array.of(1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1),
+  };
+  expect([valueOf('binaryAccuracy', block), valueOf('accuracy', block)]).toEqual([1, 0.75]);
+  block.predictions[0] = Number.NaN;
+  expect(valueOf('binaryAccuracy', block)).toBeCloseTo(11 / 12, 12);
 });
 
 it('thresholds are float32, as outputs are: one that equals a threshold is not above it', () => {
