@@ -264,12 +264,14 @@ class Upload {
 
   /** The answer to the completion may have been lost: the object is there then, under the name of this upload. */
   private async isCompleted(): Promise<boolean> {
-    const { Metadata: metadata } = await this.store.send(
-      this.key,
-      ({ sdk, client }, abortSignal) => client.send(new sdk.HeadObjectCommand(this.at), { abortSignal }),
-      this.options.signal,
-    );
-    return metadata?.[UPLOAD_NAME] === this.name;
+    const found = await this.store
+      .send(
+        this.key,
+        ({ sdk, client }, abortSignal) => client.send(new sdk.HeadObjectCommand(this.at), { abortSignal }),
+        this.options.signal,
+      )
+      .catch(() => undefined); // the error of the completion itself is the one to hear of
+    return found?.Metadata?.[UPLOAD_NAME] === this.name;
   }
 
   /** A part that stays costs money, not correctness; `removeUnfinished` finds it when this fails too. */

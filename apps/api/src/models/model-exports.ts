@@ -19,7 +19,7 @@ import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { NotFound } from '../graphql/result.types.js';
 import { Courses } from '../runs/course.js';
-import { resultOf, specOf } from '../runs/run-row.js';
+import { namedMeasures, resultOf, specOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
 import { heldTurns } from '../turns.js';
 import { WeightsOfRounds, type StoredWeights } from './stored-weights.js';
@@ -121,7 +121,10 @@ export class ModelExports {
   }
 }
 
-const evaluationOf = (values: MeasuresRecord) => ({ loss: values['loss'] ?? null, accuracy: values['accuracy'] ?? null, values });
+const evaluationOf = (values: MeasuresRecord) => {
+  const { loss, accuracy } = namedMeasures(values);
+  return { loss, accuracy, values };
+};
 
 /** The plan is a function of manifest and pinned features, as it is for the workers. @param manifest of the team's dataset, unless it was removed */
 export function preprocessingOf(run: Run, data: RunData, model: ModelDescription, manifest: DatasetManifest | undefined): Preprocessing {

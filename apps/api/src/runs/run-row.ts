@@ -50,7 +50,7 @@ export function toRun(row: RunRow): Run {
 export const namedMeasures = (values: MeasuresRecord = {}) => ({
   values,
   loss: values['loss'] ?? null,
-  accuracy: values['accuracy'] ?? null,
+  accuracy: values['accuracy'] ?? values['binaryAccuracy'] ?? null,
   meanAbsoluteError: values['meanAbsoluteError'] ?? null,
   meanSquaredError: values['meanSquaredError'] ?? null,
 });

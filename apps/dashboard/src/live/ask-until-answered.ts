@@ -13,16 +13,18 @@ export async function askUntilAnswered<T>(
   signal: AbortSignal,
 ): Promise<void> {
   for (let faults = 0; ; faults++) {
+    let answer: T;
     try {
-      const answer = await ask(signal);
-      if (!signal.aborted) onAnswer(answer);
-      return;
+      answer = await ask(signal);
     } catch (error) {
       if (signal.aborted) return;
       const fault = asFault(error);
       if (!fault.isTemporary) return onFault(fault);
       await pauseUntilNudged(Math.max(fault.retryAfterMs ?? 0, Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** faults)), signal);
       if (signal.aborted) return;
+      continue;
     }
+    if (!signal.aborted) onAnswer(answer);
+    return;
   }
 }

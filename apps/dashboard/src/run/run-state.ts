@@ -99,7 +99,8 @@ export function figuresOf({ status, result, progress }: Scored): FiguresOf {
 export function scoresOf(run: Scored): Scores {
   const of = figuresOf(run);
   const validated = validationValues(run.progress.validation);
-  if (of === 'validation') return { loss: loss(validated.get('loss')), accuracy: accuracy(validated.get('accuracy')), of };
+  if (of === 'validation')
+    return { loss: loss(validated.get('loss')), accuracy: accuracy(validated.get('accuracy') ?? validated.get('binaryAccuracy')), of };
   const figures = of === 'evaluation' ? run.result! : run.progress;
   return { loss: loss(figures.loss), accuracy: accuracy(figures.accuracy), of };
 }

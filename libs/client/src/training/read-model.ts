@@ -49,8 +49,8 @@ export async function readModel(model: ModelLike): Promise<ReadModel> {
   const { name: loss, fromLogits } = lossOf(compiled, (name) => lossName(name), LOSSES);
   const [inputShape, outputShape] = [shapeOf('input', inputs[0]!.shape), shapeOf('output', outputs[0]!.shape)];
   const isSparse = loss === SPARSE;
-  // With several outputs under this loss, `accuracy` of tf.js counts each of them.
-  const ofLabels = loss === 'binaryCrossentropy' && (outputShape.at(-1) ?? 1) > 1;
+  // With several outputs under this loss by its name, `accuracy` of tf.js counts each of them.
+  const ofLabels = loss === 'binaryCrossentropy' && fromLogits !== true && (outputShape.at(-1) ?? 1) > 1;
   const metrics = await metricsOf(compiled.metrics, ofLabels ? 'binaryAccuracy' : 'accuracy');
   return {
     spec: {

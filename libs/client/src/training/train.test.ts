@@ -51,9 +51,11 @@ it('optimizer, loss and metrics are those of compile; numbers of classes become 
 });
 
 it('accuracy of several labels is that of each, as in tf.js', async () => {
-  const metricsOf = async (loss: string, width: number) =>
+  const sigmoidCrossEntropy = { sigmoidCrossEntropy__op: () => 0 }.sigmoidCrossEntropy__op;
+  const metricsOf = async (loss: unknown, width: number) =>
     (await readModel(modelOf({ loss, metrics: ['accuracy', 'categoricalAccuracy'], outputs: [{ shape: [null, width] }] }))).spec.metrics;
   expect(await metricsOf('binaryCrossentropy', 3)).toEqual(['binaryAccuracy', 'accuracy']);
+  expect(await metricsOf(sigmoidCrossEntropy, 3)).toEqual(['accuracy', 'accuracy']);
   expect(await metricsOf('binaryCrossentropy', 1)).toEqual(['accuracy', 'accuracy']);
   expect(await metricsOf('categoricalCrossentropy', 3)).toEqual(['accuracy', 'accuracy']);
 });

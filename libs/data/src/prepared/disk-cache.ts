@@ -232,8 +232,19 @@ class DiskCache {
   }
 }
 
-/** What passes by itself: too many open files, or another process whose sweep took a copy that was under way. */
-const PASSING: ReadonlySet<string | undefined> = new Set(['EMFILE', 'ENFILE', 'ENOENT', 'EAGAIN', 'EBUSY', 'ESTALE', 'EINTR']);
+/** What passes by itself: too many open files, a network folder that does not answer, or another process whose sweep took a copy that was under way. */
+const PASSING: ReadonlySet<string | undefined> = new Set([
+  'EMFILE',
+  'ENFILE',
+  'ENOENT',
+  'EAGAIN',
+  'EBUSY',
+  'ESTALE',
+  'EINTR',
+  'ENOMEM',
+  'ETIMEDOUT',
+  'ENOTCONN',
+]);
 
 /** Errors of the file system have a code and a system call; those of the far store have not. */
 const isOfDisk = (error: unknown): boolean => typeof (error as NodeJS.ErrnoException | undefined)?.syscall === 'string';

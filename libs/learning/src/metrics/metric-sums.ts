@@ -60,8 +60,8 @@ function logSum(values: Float32Array, at: number, width: number): number {
   return max + Math.log(sum);
 }
 
-/** As float32, like Keras: an output that equals the threshold is not above it. */
-const isAbove = (probability: number, threshold: number): boolean => Math.fround(probability) > Math.fround(threshold);
+/** Outputs are float32, so the threshold is, like that of Keras: an output that equals it is not above it. */
+const isAbove = (probability: number, threshold: number): boolean => probability > Math.fround(threshold);
 
 /** The class that a row is taken for. What is no number is taken for none: −1. */
 function taken(block: MetricBlock, row: number, threshold: number): number {
@@ -93,10 +93,11 @@ const squared = meanOf(overColumns((difference) => difference * difference));
 
 /** The share of the numbers of a row that are on the side of the threshold where their targets are. */
 function saidRight(block: MetricBlock, row: number, { threshold = THRESHOLD }: MetricOptions): number {
-  const { width } = block;
+  const { width, predictions, activation } = block;
+  const total = activation === 'softmax' ? logSum(predictions, row * width, width) : 0;
   let right = 0;
   for (let c = 0; c < width; c++) {
-    const p = probability(block, row, c);
+    const p = activation === 'softmax' ? Math.exp(predictions[row * width + c]! - total) : probability(block, row, c);
     if (!Number.isNaN(p) && isAbove(p, threshold) === targetAt(block, row, c) > THRESHOLD) right++;
   }
   return right / width;
