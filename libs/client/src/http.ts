@@ -30,7 +30,7 @@ export interface HttpOptions {
 const MAX_ANSWER_CHARACTERS = 64 * 1024 * 1024;
 /** A shard or a model over a slow line, and the check of a large dataset, take their time. */
 const TRANSFER_DEADLINE_MS = 900_000;
-/** Of a file, from the first byte on. */
+/** A file that sends nothing for so long after its first byte is given up. */
 const TRANSFER_SILENCE_MS = 120_000;
 const BUSY_TRIES = 30;
 const BUSY_PAUSE_MS = 1_000;

@@ -19,7 +19,7 @@ export interface AskedRun extends Pick<StoredRun, 'status' | 'cancelRequestedAt'
   readonly spec: unknown;
   readonly totalRounds: bigint | number;
   readonly roundsPerEpoch: bigint | number;
-  /** Of a run that has succeeded. */
+  /** The result, once the run has succeeded. */
   readonly result?: unknown;
 }
 

@@ -3,6 +3,7 @@ import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { withInner } from './inner-layers.js';
 import { replaceClass, single, type Args, type LayerClass } from './replace-class.js';
+import type { BatchNormInternals } from './normalisation/batch-norm.js';
 
 type Shape = (number | null)[];
 const fromFront = (axis: number, rank: number): number => (axis < 0 ? axis + rank : axis);
@@ -86,14 +87,7 @@ const meetingMasks =
     };
 const MEETING = ['Add', 'Average', 'Maximum', 'Minimum', 'Multiply'];
 
-interface Norm {
-  readonly axis: number;
-  readonly epsilon: number;
-  readonly gamma?: tfl.LayerVariable;
-  readonly beta?: tfl.LayerVariable;
-  readonly movingMean: tfl.LayerVariable;
-  readonly movingVariance: tfl.LayerVariable;
-}
+type Norm = Omit<BatchNormInternals, 'momentum' | 'call'>;
 
 /** By the moving averages the kernels of tf.js normalise along the last axis alone. */
 const normalisingAlong = (stock: LayerClass): LayerClass =>
