@@ -21,6 +21,7 @@ import { plainIssues, type SpecIssue } from './plain-issues.js';
 import { backupReplicasOf, strategySchema } from './strategy.js';
 import { strategyConflicts } from './strategy-conflicts.js';
 import { earlyStoppingSchema, plateauSchema, validationConflicts, validationSchema } from './validation-schemas.js';
+import { unusedOptions } from './unused-options.js';
 import { variablePatternsSchema } from './variable-patterns.js';
 
 export const MODEL_ZOO = [
@@ -258,6 +259,7 @@ export const runSpecSchema = z
       ...optimizerConflicts(spec),
       ...weightConflicts(spec),
       ...validationConflicts(spec),
+      ...unusedOptions(spec),
     ])
       ctx.addIssue({ code: 'custom', path: field.split('.'), message });
   });

@@ -16,6 +16,7 @@ import { z } from 'zod';
 import { LIMITS } from './limits.js';
 import { positiveRate } from './optimizer-spec.js';
 import { shardHolders } from './shard-holders.js';
+import { DEFAULT_STALENESS_BOUND } from './unused-options.js';
 
 /** Also by default: how many are of use depends on the model, and not on the cores alone. */
 const FEWEST_STAGES = 2;
@@ -104,7 +105,7 @@ export const parameterServerSchema = z.strictObject({
     .min(0)
     .max(LIMITS.stalenessBound)
     .describe('With mode ssp: rounds that the fastest replica may be ahead of the slowest (Ho et al. 2013).')
-    .default(4),
+    .default(DEFAULT_STALENESS_BOUND),
   stalenessScaledRate: z
     .boolean()
     .describe('With mode async or ssp: divide the step size of an update by 1 + its staleness (Zhang et al. 2016).')

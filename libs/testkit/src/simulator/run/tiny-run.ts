@@ -147,7 +147,8 @@ function strategyOf({ servers, standby, items, gradient, startWorkers, local, is
     kind: 'parameter-server',
     mode,
     ...common,
-    ...(items && { stalenessBound, delayCompensation, stalenessScaledRate }),
+    ...(items && { delayCompensation, stalenessScaledRate }),
+    ...(mode === 'ssp' && { stalenessBound }),
   };
 }
 
