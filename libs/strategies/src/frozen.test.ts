@@ -82,6 +82,19 @@ describe('frozen', () => {
     near(weightsOf(distributed), weightsOf(plain));
   });
 
+  it('with the same optimizer compiled again: slots of other weights begin anew, and the optimizer shows those of the trained ones', async () => {
+    const optimizer = tf.train.adam(0.02);
+    const model = alone.scope(() => regression(functional(), () => optimizer));
+    await model.fit(rows(), numbers(), args);
+    model.getLayer('base1').trainable = false;
+    regression(model, () => optimizer);
+    await model.fit(rows(), numbers(), args);
+    const slots = (optimizer as unknown as { accumulatedFirstMoment: { variable: tf.Variable }[] }).accumulatedFirstMoment;
+    const trained = model.trainableWeights.map(({ shape }) => shape);
+    expect(slots.slice(0, trained.length).map(({ variable }) => variable.shape)).toEqual(trained);
+    expect(() => model.dispose()).not.toThrow();
+  });
+
   it('a model inside another one, and a model that is cut into stages', async () => {
     const build = () => {
       const input = tfl.input({ shape: [FEATURES] });

@@ -128,10 +128,10 @@ export class OptimizerLink {
     this.steps = (this.held.get(ITERATIONS) as number | undefined) ?? 0;
     for (const [s, [field]] of this.fields.entries()) {
       const slots = this.slotsOf(field);
-      for (const [i, { offset, length }] of this.weights.entries()) {
+      for (const [i, { offset, shape }] of this.weights.entries()) {
         const variable = slots[i]?.variable;
         // A slot that tf.js has not made yet begins as the trainer's does.
-        if (variable && !variable.isDisposed && variable.size === length) this.trainer.slots[s]!.set(valuesOf(variable), offset);
+        if (variable && !variable.isDisposed && isShape(variable, shape)) this.trainer.slots[s]!.set(valuesOf(variable), offset);
       }
     }
     this.shown = this.counted = this.steps;
@@ -169,13 +169,19 @@ export class OptimizerLink {
   private written(slot: TfSlot | undefined, { name, shape, offset, length }: TrainedWeight, all: FlatValues, suffix: string): TfSlot {
     const values = all.slice(offset, offset + length);
     if (slot && !slot.variable.isDisposed) {
-      assign(slot.variable, values, shape);
-      return slot;
+      if (isShape(slot.variable, shape)) {
+        assign(slot.variable, values, shape);
+        return slot;
+      }
+      // It was made for other weights, before the optimizer was compiled again with some frozen.
+      slot.variable.dispose();
     }
     const made = tfc.tidy(() => tfc.variable(tfc.tensor(values, shape, 'float32'), false));
     return { originalName: `${name}/${suffix}`, variable: made };
   }
 }
+
+const isShape = (variable: tfc.Variable, shape: readonly number[]): boolean => variable.shape.join() === shape.join();
 
 function assign(variable: tfc.Variable, values: Float32Array | number[], shape: number[]): void {
   if (variable.isDisposed) return;
