@@ -29,6 +29,7 @@ import {
   type StoredObject,
 } from './object-store.js';
 
+const MOST_DURABLE_FOLDERS = 10_000;
 const PARTIAL = /^\..*\.partial$/;
 const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoException | undefined)?.code ?? '');
 
@@ -180,6 +181,8 @@ export class LocalStore implements ObjectStore {
     }
     // Inside the store a folder that was there may come from a process that died before it synced; above it that is not our business.
     if (isNew || isInside) await this.disk.syncFolder(parent);
+    // To forget one costs a sync.
+    if (this.durableFolders.size >= MOST_DURABLE_FOLDERS) this.durableFolders.clear();
     this.durableFolders.add(folder);
   }
 
