@@ -6,10 +6,10 @@ const sum = (vectors: readonly Float32Array[]): Float32Array =>
   Float32Array.from(vectors[0]!, (_, i) => vectors.reduce((total, vector) => total + vector[i]!, 0));
 
 /** One sum of all members, as an all-reduce does it. */
-function reduced(members: readonly LowRankSum[], vectors: readonly Float32Array[]): Float32Array[] {
+function reduced(members: readonly LowRankSum[], vectors: readonly Float32Array[], examples = 1): Float32Array[] {
   const own = vectors.map((vector) => vector.slice());
   for (const phase of ['first', 'second'] as const) {
-    const values = members.map((member, i) => member[phase](own[i]!));
+    const values = members.map((member, i) => (phase === 'first' ? member.first(own[i]!, examples) : member.second(own[i]!)));
     const total = sum(values);
     for (const value of values) value.set(total);
   }
@@ -83,6 +83,20 @@ describe('a sum as a low rank', () => {
     }
     // With nothing new, what is kept comes out, a rank in each round.
     expect(distance(Float32Array.from(came), Float32Array.from(went))).toBeLessThan(1e-3);
+  });
+
+  it('what was kept of many examples is not more than that in a sum over few', () => {
+    const members = membersOf(2, 1);
+    const means = [noise(1), noise(2)];
+    const applied = [256, 256, 256, 8, 256].map((examples) => {
+      const [result] = reduced(
+        members,
+        means.map((mean) => mean.map((value) => value * examples)),
+        examples,
+      );
+      return distance(result!.slice(0, MATRIX), new Float32Array(MATRIX)) / examples;
+    });
+    expect(Math.max(...applied) / Math.min(...applied)).toBeLessThan(4);
   });
 
   it('shows what is not finite to all, and keeps nothing of it', () => {

@@ -39,6 +39,9 @@ export class LowRankSum {
   private readonly own: Float32Array;
   private readonly matrix: Float32Array;
   private sums = 0;
+  /** Examples of the sum that is under way, and of the one that `kept` is left of. */
+  private examples = 0;
+  private keptExamples = 0;
 
   constructor(private readonly options: LowRankOptions) {
     const { length, rank } = options;
@@ -61,11 +64,14 @@ export class LowRankSum {
   }
 
   /**
-   * @param vector of this member; what it kept is added to it
+   * @param vector of this member; what it kept is added to it, as the part of the mean that it was
+   * @param examples that the vectors of all members are a sum over
    * @returns what the first sum adds up, in place
    */
-  first(vector: Float32Array): Float32Array {
+  first(vector: Float32Array, examples: number): Float32Array {
     const { firsts, kept } = this;
+    const growth = this.keptExamples > 0 ? examples / this.keptExamples : 1;
+    this.examples = examples;
     this.sums++;
     let at = 0;
     for (const [i, [piece, q]] of this.factored(this.warm).entries()) {
@@ -75,7 +81,7 @@ export class LowRankSum {
         to.set(own);
         continue;
       }
-      for (let j = 0; j < own.length; j++) own[j] = own[j]! + kept[piece.at + j]!;
+      for (let j = 0; j < own.length; j++) own[j] = own[j]! + growth * kept[piece.at + j]!;
       scale(q, piece.columns, piece.rank);
       begin(q, piece.columns, piece.rank, q.slice(), codecKey(this.options.seed, this.sums, i, 0));
       times(own, piece, q, to);
@@ -126,6 +132,7 @@ export class LowRankSum {
       else warm.fill(0, from, to);
     }
     vector.set(firsts.subarray(at), this.trainableLength);
+    this.keptExamples = this.examples;
   }
 
   /** Each piece with its part of the factors Q. */

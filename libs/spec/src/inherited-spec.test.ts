@@ -97,6 +97,14 @@ test('other variables are refused with the first that differs', () => {
   expect(variableIssues(was, [was[0]!, variable('d/bias', 5)], source, 'X')).toEqual([
     { path: 'model', message: 'has other variables than run X (d/bias [5] where that has d/bias [4]): its weights would not fit' },
   ]);
+  const table = Object.assign({}, was[0]!, { rows: { input: 0 } });
+  expect(variableIssues(was, [table, was[1]!], source, 'X')).toEqual([
+    {
+      path: 'embeddings.kind',
+      message: expect.stringContaining('is dense in run X, whose checkpoints are cut by it (d/kernel)') as string,
+    },
+  ]);
+  expect(variableIssues([table, was[1]!], was, source, 'X')[0]!.message).toContain('is sparse in run X');
   expect(variableIssues(was, [was[0]!], source, 'X')[0]!.message).toContain('no more variables where that has d/bias [4]');
 });
 

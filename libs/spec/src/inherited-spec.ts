@@ -167,6 +167,14 @@ export function variableIssues(was: readonly VariableSpec[], is: readonly Variab
   const shown = ({ path, shape, section }: VariableSpec): string => `${path} [${shape.join(', ')}]${section === 'state' ? ' (state)' : ''}`;
   const longer = was.length > is.length ? was : is;
   const at = longer.findIndex((_, i) => !was[i] || !is[i] || shown(was[i]) !== shown(is[i]));
+  const table = was.find(({ rows }, i) => at < 0 && (rows === undefined) !== (is[i]!.rows === undefined));
+  if (table)
+    return [
+      {
+        path: 'embeddings.kind',
+        message: `is ${table.rows ? 'sparse' : 'dense'} in run ${runId}, whose checkpoints are cut by it (${table.path}): leave it as it is there, or begin with its weights instead (weights.run)`,
+      },
+    ];
   if (at < 0) return [];
   const [there, here] = [was[at], is[at]].map((variable) => (variable ? shown(variable) : 'no more variables'));
   const path = typeof spec.model === 'object' ? 'model.topology' : 'model';

@@ -176,6 +176,18 @@ describe('a batch', () => {
     await stages.dispose();
   });
 
+  it('without rows leaves the moving averages of batch normalisation as they are', async () => {
+    const build = () => regression(functional());
+    const stages = new ModelParallelStrategy({ stages: 2 });
+    for (const model of [strategy.scope(build), stages.scope(build)]) {
+      await model.trainOnBatch(rows(), numbers());
+      const before = weightsOf(model);
+      await model.trainOnBatch(tf.slice(rows(), 0, 0), tf.slice(numbers(), 0, 0));
+      expect(weightsOf(model)).toEqual(before);
+    }
+    await stages.dispose();
+  });
+
   it('with a mask has the loss of tf.js, in training as in validation', async () => {
     const build = () =>
       regression(

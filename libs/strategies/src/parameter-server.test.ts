@@ -105,6 +105,16 @@ const trained = async (options) => {
   await strategy.dispose();
 };
 for (const options of [{}, { codec: 'int8', seed: 4 }, { codec: 'sign' }, { codec: 'int8', seed: 4 }, { codec: 'int8', seed: 5 }]) await trained(options);
+// A batch without rows, which takes no step of sgd: neither what was kept nor the state of layers is lost by it.
+for (const empty of [false, true]) {
+  const strategy = new ParameterServerStrategy(new TfConfigResolver(), { codec: 'sign' });
+  const model = strategy.scope(() => built(seeded, tf.train.sgd(0.05)));
+  await model.trainOnBatch(xs, ys);
+  if (empty) await model.trainOnBatch(tf.slice(xs, 0, 0), tf.slice(ys, 0, 0));
+  await model.trainOnBatch(xs, ys);
+  say(model.getWeights().map((weight) => [...weight.dataSync()]));
+  await strategy.dispose();
+}
 const asked = async (strategy) => {
   try { say(strategy.toRun()); } catch (error) { told(error); }
   await strategy.dispose();
@@ -118,13 +128,14 @@ await asked(new HybridStrategy(undefined, { codec: 'int8' }));
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line) as Record<string, unknown>);
-  const [dense, packed, signs, again, otherSeed, int8Run, signRun, hybridRun] = lines as [
+  const [dense, packed, signs, again, otherSeed, whole, withEmpty, int8Run, signRun, hybridRun] = lines as [
     Record<string, unknown>,
     Record<string, unknown>,
     Record<string, unknown>,
     ...Record<string, unknown>[],
   ];
   expect(again).toEqual(packed);
+  expect(withEmpty).toEqual(whole);
   expect(otherSeed!['digest']).not.toBe(packed['digest']);
   const total = 8 * 16 + 16 + 4 * 16 + 16 * 3 + 3;
   expect(dense).toMatchObject({ received: total * 4 });

@@ -5,7 +5,8 @@
  *   request of generation k, or of k+1 and the group is applied ──> values
  *           of a later one ──> waits: publish, COMMIT             of an earlier one ──> dropped: nobody computes from it any more
  */
-import { checkAttempt, Codec, FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
+import { checkAttempt, Codec, FrameType, MAX_ROW_BYTES, ProtocolError, type FrameHeader } from '@paceline/protocol';
+import { bytesOf } from '../attempt/regions.js';
 import type { FrameNumbers } from '../connection.js';
 import type { ShardLink } from '../transfer/shard-transfer.js';
 import { decodeIds } from '../transfer/rows.js';
@@ -61,6 +62,9 @@ export class RowRequests {
     const { ids, end } = decodeIds(own.payload!, group.rows.count);
     if (end !== header.length) throw new ProtocolError('BAD_PAYLOAD', 'bytes behind the last row');
     own.payload = undefined;
+    const answer = bytesOf(ids.length * group.rows.width);
+    if (answer > MAX_ROW_BYTES)
+      throw new ProtocolError('WRONG_LENGTH', `${ids.length} rows take ${answer} bytes, and a frame holds ${MAX_ROW_BYTES}`);
     const request = { n: header.view, generation: header.round, group, ids };
     if (this.answers(link, request)) return;
     if (own.waiting.size >= MOST_WAITING * this.tables.groups.length)

@@ -94,6 +94,12 @@ test('initial values are not computed any further when nobody waits for them', a
   expect(slices).toBe(2);
 });
 
+test('a tensor that is shorter or longer than its chunk is refused', async () => {
+  const store = storeOf([10, 10], 'Zeros', ADAM);
+  for (const bytes of [0, 396, 404])
+    await expect(store.restore({ tensor: () => Promise.resolve(new Uint8Array(bytes)) })).rejects.toMatchObject({ code: 'CONFIG_CHANGED' });
+});
+
 test('a store that nobody waits for any more reads no further tensor of its checkpoint', async () => {
   const store = storeOf([10, 10], 'Zeros', { name: 'momentum', learningRate: 0.1, momentum: 0.9, nesterov: false });
   const dropped = new AbortController();

@@ -23,7 +23,7 @@ import {
   type AsyncUpdateOptions,
 } from '@paceline/learning';
 import { AVERAGE_SLOT, isLayerwise, type AppliedOptimizer, type ModelDescription } from '@paceline/spec';
-import type { CheckpointReader } from '@paceline/storage';
+import { StorageError, type CheckpointReader } from '@paceline/storage';
 import { AppliedRounds, isLeftOut } from './applied-rounds.js';
 import { ChunkVariables } from './chunk-variables.js';
 import { parametersName, slotName, Snapshot } from './snapshot.js';
@@ -376,10 +376,19 @@ export class ParameterStore {
    * @throws StorageError
    */
   async restore(checkpoint: Pick<CheckpointReader, 'tensor'>, signal?: AbortSignal): Promise<void> {
+    const read = async (name: string, into: Uint8Array): Promise<void> => {
+      const bytes = await checkpoint.tensor(name, signal);
+      if (bytes.length !== into.length)
+        throw new StorageError(
+          'CONFIG_CHANGED',
+          `${name} of the checkpoint has ${bytes.length} bytes, not ${into.length}: its chunks are cut in another way`,
+        );
+      into.set(bytes);
+    };
     for (const [i, { index, arena, length }] of this.chunks.entries()) {
-      this.initial[i]!.bytes.set(await checkpoint.tensor(parametersName(index), signal));
+      await read(parametersName(index), this.initial[i]!.bytes);
       for (const [slot, pointer] of (this.slots.get(index) ?? []).entries())
-        arena.bytes(pointer, length * 4).set(await checkpoint.tensor(slotName(this.optimizer.slots[slot]!.name, index), signal));
+        await read(slotName(this.optimizer.slots[slot]!.name, index), arena.bytes(pointer, length * 4));
     }
   }
 

@@ -305,7 +305,7 @@ async function reduce(number: number): Promise<void> {
   const hasRows = header[COUNT]! > 0;
   const sums = lowRank
     ? hasRows
-      ? [lowRank.first(ownSum(nodes))]
+      ? [lowRank.first(ownSum(nodes), header[COUNT]!)]
       : []
     : [isSharded ? plan.scatter(nodes, result) : plan.reduce(nodes, result)];
   const { values, failures: failed } = await all.run({

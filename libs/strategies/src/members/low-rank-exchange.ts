@@ -31,9 +31,10 @@ export class LowRankExchange {
     return new LowRankSum(options).lengths.reduce((sum, length) => sum + elements(length), 0);
   }
 
-  /** @param vector of this process */
-  first(vector: Float32Array): Operation {
-    const values = this.sum.first(vector);
+  /** @param vector of this process
+   *  @param examples that the sum of all is over */
+  first(vector: Float32Array, examples: number): Operation {
+    const values = this.sum.first(vector, examples);
     return this.plans[0].reduce([values], values);
   }
 

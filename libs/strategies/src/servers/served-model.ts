@@ -116,10 +116,11 @@ export class ServedModel {
     const growth = keptCount > 0 ? this.count / keptCount : 1;
     for (const [i, { lo }] of this.nodes.entries()) {
       const [sum, rest, key] = [this.part(this.sums[i]!, server), rests[i], { round, server, lo }];
-      if (rest) range.packKeeping(sum, rest, messages[i]!, key, this.kernels, growth);
+      // A batch without rows has no gradient: what is kept stays for the next one.
+      if (rest && this.count > 0) range.packKeeping(sum, rest, messages[i]!, key, this.kernels, growth);
       else range.pack(sum, messages[i]!, key);
     }
-    packed.keptCount = this.count;
+    if (this.count > 0) packed.keptCount = this.count;
     return messages;
   }
 

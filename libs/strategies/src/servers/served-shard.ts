@@ -241,7 +241,9 @@ export class ServedShard {
     const state = Math.max(range.offset, trainableLength);
     const stateLength = range.offset + range.length - state;
     const bytes = (state - range.offset) * 4;
-    if (isWhole && stateLength > 0) this.arena.kernels.scaleInto(this.parameters + bytes, sum + bytes, stateLength, gradScale);
+    // Without rows the layers have computed no state: it stays as it is.
+    if (isWhole && gradScale > 0 && stateLength > 0)
+      this.arena.kernels.scaleInto(this.parameters + bytes, sum + bytes, stateLength, gradScale);
     this.generation++;
     this.steps = step;
   }

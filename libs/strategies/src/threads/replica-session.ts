@@ -276,8 +276,10 @@ export class ReplicaSession implements ModelSession {
       const sum = isAlone ? this.sum(chunk, 0, share.replicas) : memory.gradients[0]! + chunk.offset * 4;
       for (const { offset, length } of trained) {
         const [params, grad] = [memory.parameters + offset * 4, sum + (offset - chunk.offset) * 4];
-        if (isState) kernels.scaleInto(params, grad, length, gradScale);
-        else {
+        if (isState) {
+          // Without rows the layers have computed no state: it stays as it is.
+          if (count > 0) kernels.scaleInto(params, grad, length, gradScale);
+        } else {
           const slots = memory.slots.map((pointer) => pointer + (offset - slotsFrom) * 4);
           this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
         }

@@ -256,8 +256,10 @@ export class StageSession implements ModelSession {
       if (isMarked && own.offset === 0) this.arena.f32(sum, 1)[0] = Number.NaN;
       for (const { offset, length } of trained) {
         const [params, grad] = [memory.parameters + offset * 4, sum + (offset - own.offset) * 4];
-        if (isState) this.arena.kernels.scaleInto(params, grad, length, gradScale);
-        else {
+        if (isState) {
+          // Without rows the layers have computed no state: it stays as it is.
+          if (count > 0) this.arena.kernels.scaleInto(params, grad, length, gradScale);
+        } else {
           const slots = memory.slots.map((pointer) => pointer + offset * 4);
           this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
         }
