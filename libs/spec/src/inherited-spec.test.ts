@@ -113,6 +113,20 @@ test('another kind of strategy takes over no field of the kind before it', () =>
   expect(specOf(inheritSpec(source, { strategy })).strategy).toEqual({ ...strategy, mode: 'sync', accumulate: 1, standby: 0 });
 });
 
+test('a field takes the place of those that do not go with it, and null takes one out', () => {
+  const local = (fields: object) => specOf({ strategy: Object.assign({ kind: 'local-update' }, fields) });
+  const goesOn = (from: RunSpec, given: object) => specOf(inheritSpec(from, given)).strategy;
+  const elastic = local({ outerOptimizer: 'elastic', movingRate: 0.2 });
+  expect(goesOn(elastic, { strategy: { outerOptimizer: 'sgd' } })).not.toHaveProperty('movingRate');
+  expect(goesOn(local({ outerLearningRate: 0.5 }), { strategy: { outerOptimizer: 'elastic' } })).not.toHaveProperty('outerLearningRate');
+  expect(goesOn(elastic, { strategy: { outerOptimizer: 'elastic', localSteps: 3 } })).toMatchObject({ movingRate: 0.2 });
+  expect(goesOn(local({ workers: 2 }), { strategy: { servers: 2 } })).not.toHaveProperty('workers');
+  expect(goesOn(local({ servers: 3, startWorkers: 3 }), { strategy: { workers: 2 } })).toMatchObject({ servers: 1, workers: 2 });
+  expect(goesOn(local({ fragments: 4 }), { strategy: { fragments: null }, codec: { kind: 'int8' } })).not.toHaveProperty('fragments');
+  expect(specOf(inheritSpec(specOf({ codec: { kind: 'int8' } }), { codec: null }))).not.toHaveProperty('codec');
+  expect(specOf(inheritSpec(source, { optimizer: { beta1: null } })).optimizer).toMatchObject({ learningRate: 0.01, beta1: 0.9 });
+});
+
 test('a checkpoint of local updates goes on with local updates whose outer optimizer has its slots', () => {
   const local = (fields: object) => specOf(inheritSpec(source, { strategy: { kind: 'local-update', ...fields } }));
   const [averaged, diloco] = [local({}), local({ outerOptimizer: 'nesterov' })];

@@ -49,16 +49,31 @@ function replacedRateFields(source: RunSpec['learningRate'], given: Readonly<Rec
   return [...pairs, ...ofSchedule, ...(given['scaling'] === 'none' ? ['baseBatch'] : [])];
 }
 
-/** Another number of stages does away with where they end, and the other way round. */
-function replacedCuts(given: Readonly<Record<string, unknown>>): string[] {
-  if ('stages' in given && 'cutAfter' in given) return [];
-  return 'stages' in given ? ['cutAfter'] : 'cutAfter' in given ? ['stages'] : [];
+/** Fields of the strategy that take the place of others: stages of where they end, servers of workers that hold the shards. */
+const STRATEGY_PAIRS = [
+  ['stages', ['cutAfter']],
+  ['cutAfter', ['stages']],
+  ['servers', ['workers']],
+  ['workers', ['servers', 'startWorkers']],
+] as const;
+/** Fields that belong to the outer optimizer of before. */
+const OF_OUTER_OPTIMIZER = ['outerLearningRate', 'outerMomentum', 'movingRate'];
+
+/** Fields of the source's strategy that what is given does away with. */
+function replacedStrategyFields(source: RunSpec['strategy'], given: Readonly<Record<string, unknown>>): string[] {
+  const pairs = STRATEGY_PAIRS.flatMap(([field, others]) => (field in given ? others : []));
+  const isOther = given['outerOptimizer'] !== undefined && 'outerOptimizer' in source && given['outerOptimizer'] !== source.outerOptimizer;
+  return [...pairs, ...(isOther ? OF_OUTER_OPTIMIZER : [])];
 }
+
+/** Without the fields that are null: they are as by default. */
+const withoutNulls = (given: object): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
 
 const isObject = (value: unknown): value is Record<string, unknown> => value !== null && typeof value === 'object' && !Array.isArray(value);
 
 /**
- * The spec of the source with what the request says laid over it. Nothing is checked: the result goes through the schema like any other.
+ * The spec of the source with what the request says laid over it; what the request says is null is not taken over. Nothing is checked: the result goes through the schema like any other.
  * @param given a run spec as people write it, not trusted
  */
 export function inheritSpec(source: RunSpec, given: unknown): unknown {
@@ -72,12 +87,17 @@ export function inheritSpec(source: RunSpec, given: unknown): unknown {
   const merged = MERGED_GROUPS.filter((group) => isObject(source[group]) && isObject(given[group]) && !isOther(group)).map((group) => {
     const [own, said] = [source[group] as object, given[group] as Record<string, unknown>];
     const replaced =
-      group === 'learningRate' ? replacedRateFields(source.learningRate, said) : group === 'strategy' ? replacedCuts(said) : [];
-    return [group, Object.assign(Object.fromEntries(Object.entries(own).filter(([field]) => !replaced.includes(field))), said)];
+      group === 'learningRate'
+        ? replacedRateFields(source.learningRate, said)
+        : group === 'strategy'
+          ? replacedStrategyFields(source.strategy, said)
+          : [];
+    const kept = Object.fromEntries(Object.entries(own).filter(([field]) => !replaced.includes(field)));
+    return [group, withoutNulls(Object.assign(kept, said))];
   });
   // The checkpoint has the weights: where those of the source came from is over.
   const { weights: _over, ...kept } = source;
-  const inherited: Record<string, unknown> = { ...kept, ...given, ...Object.fromEntries(merged) };
+  const inherited = withoutNulls({ ...kept, ...given, ...Object.fromEntries(merged) });
   // The layers of another model have other names.
   const { strategy } = inherited;
   const namesCuts = isObject(given['strategy']) && 'cutAfter' in given['strategy'];
