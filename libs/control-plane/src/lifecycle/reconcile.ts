@@ -130,7 +130,10 @@ const lineageNote = ({ attempt, fromRound }: ObservedRun): string =>
   attempt === 1 && fromRound === 0 ? '' : ` (attempt ${attempt}, from round ${fromRound})`;
 
 function provisioningReason(run: ObservedRun, { counts, seatRoom }: ObservedFleet, now: number): string {
-  if ((run.coordinator?.seats.length ?? 0) > 0) return 'a worker has its seat and loads parameters and data';
+  if ((run.coordinator?.seats.length ?? 0) > 0) {
+    const waitingFor = run.coordinator?.waitingFor;
+    return waitingFor ? `waits for ${waitingFor}` : 'a worker has its seat and loads parameters and data';
+  }
   if (run.shardHosts === 'workers') return MEMBERS_START;
   if (seatRoom?.get(run.runId) === 0) return 'waits for a worker: other runs of the team hold all that its limit allows (workers)';
   if (counts.idleWorkers === 0) return 'waits for a worker: all are busy with other runs';

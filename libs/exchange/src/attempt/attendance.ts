@@ -170,11 +170,17 @@ export class Attendance {
     this.losses.clear();
   }
 
-  /** Most members that may compute from the next commit on. */
+  /** Most members that may compute. */
+  get target(): number {
+    return this.workerTarget;
+  }
+
+  /** Most members that may compute from the next commit on; before the first round at once, which waits for no more than these. */
   setTarget(workers: number): void {
     if (workers === this.workerTarget || !(workers >= 1)) return;
     this.workerTarget = workers;
     this.hasChanged = true;
+    if (this.attempt.isTraining && this.attempt.servers.isComplete) this.coordinator.plan.cover();
     this.attempt.event('scale.changed', `at most ${counted(workers, 'worker')} from now on`, { workers, round: this.attempt.round });
   }
 

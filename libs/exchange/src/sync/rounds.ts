@@ -68,10 +68,11 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     return `${missing} more worker${missing === 1 ? '' : 's'} to take a step task: it begins with ${this.startWorkers}`;
   }
 
-  /** A worker whose shard was taken over is offered no seat. */
+  /** No more than a person has scaled the run to. A worker whose shard was taken over is offered no seat. */
   private get startWorkers(): number {
     const { startWorkers = 1, membersHoldShards = false } = this.options;
-    return membersHoldShards ? startWorkers - this.parts.attempt.servers.takenOver : startWorkers;
+    const { attempt, attendance } = this.parts;
+    return membersHoldShards ? startWorkers - attempt.servers.takenOver : Math.min(startWorkers, attendance.target);
   }
 
   /** Before the first round: workers that it is to begin with and that are not there yet. */

@@ -51,6 +51,20 @@ test.each(RUN_MODES)('mode %s: scaled 1 → 4 → 2 → 3 workers while it runs'
   expect(events(cluster, 'worker.lost')).toEqual([]);
 });
 
+test('scaled below the workers that it is to begin with, before its first round: it says what it waits for, and begins with those that are wanted', async () => {
+  const reasons = new Set<string>();
+  const { result } = await play({ ...base, workers: 1, shape: { ...shape, startWorkers: 2 } }, (cluster) => {
+    always(cluster, () => reasons.add(cluster.control.reason));
+    when(
+      cluster,
+      () => cluster.control.reason.includes('1 more worker'),
+      () => cluster.control.scale(1),
+    );
+  });
+  expect([...reasons]).toContain('waits for 1 more worker to take a step task: it begins with 2');
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+});
+
 test.each(RUN_MODES)('mode %s: the only worker leaves its seat: nothing is computed twice, and the run waits for another', async (mode) => {
   let waited: string | null | undefined;
   const { result, cluster } = await play({ ...base, mode, workers: 1 }, (cluster) => {
