@@ -1,4 +1,10 @@
-export const DATASET_ERROR_CODES = ['DATASET_UNKNOWN', 'DATASET_UNREADABLE', 'DATASET_MALFORMED', 'DATASET_ROW_INVALID'] as const;
+export const DATASET_ERROR_CODES = [
+  'DATASET_UNKNOWN',
+  'DATASET_AWAY',
+  'DATASET_UNREADABLE',
+  'DATASET_MALFORMED',
+  'DATASET_ROW_INVALID',
+] as const;
 export type DatasetErrorCode = (typeof DATASET_ERROR_CODES)[number];
 
 /** A row that cannot become an example. Rows are counted from 0, as they were given. */

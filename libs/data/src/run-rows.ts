@@ -19,7 +19,7 @@ import { cachedShardSource } from './prepared/disk-cache.js';
 import { MemoryBudget } from './prepared/memory-budget.js';
 import { openPreparedRows } from './prepared/prepared-rows.js';
 import { shownRows, type ShownCell } from './prepared/shown-rows.js';
-import { sha256Of, storeShardSource, type ShardSource } from './prepared/shard-source.js';
+import { codeOf, sha256Of, storeShardSource, type ShardSource } from './prepared/shard-source.js';
 
 /** Where prepared datasets lie and how much of them is kept. Plain data: it goes to the loader thread. */
 export interface RunRowsSettings {
@@ -118,7 +118,7 @@ async function manifestOf(source: PreparedData, spec: RunSpec, { dataStore }: Ru
     throw new DatasetError('DATASET_UNREADABLE', name, 'this worker has no data store: set PACELINE_DATA_STORE to what the api has');
   const store = openStore(dataStore);
   const bytes = await store.read(datasetManifestKey(teamId, version)).catch((cause: unknown) => {
-    throw new DatasetError('DATASET_UNREADABLE', name, manifestAway(store, cause), { cause });
+    throw new DatasetError(codeOf(cause), name, manifestAway(store, cause), { cause });
   });
   if (sha256Of(bytes) !== version) throw new DatasetError('DATASET_MALFORMED', name, `its manifest in ${store.place} has another hash`);
   return { store, manifest: datasetManifestSchema.parse(JSON.parse(Buffer.from(bytes).toString('utf8'))) };

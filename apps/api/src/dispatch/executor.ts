@@ -18,6 +18,7 @@ import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { LOGGER } from '../logger.js';
 import { Attempts } from '../runs/attempts.js';
 import { RunSignals } from '../runs/run-signals.js';
+import { pinnedOf } from '../runs/pinned-checkpoints.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 import { ShardLeads } from './shard-leads.js';
@@ -48,7 +49,7 @@ export class Executor {
   /** @throws RedisUnavailableError, or when PostgreSQL is away: what was not done is decided again in the next tick */
   async carryOut(run: ObservedRun, action: DispatchAction): Promise<void> {
     const { runId, attempt } = run;
-    if (action.kind === 'write-control') return this.control.write(runId, action.fields);
+    if (action.kind === 'write-control') return this.control.write(runId, await this.withPins(runId, attempt, action.fields));
     if (action.kind === 'tell-lead') return this.shardLeads.tell(runId, attempt, action.index);
     const jobId = 'task' in action ? stepTaskJobId(runId, attempt, action.task.seat, action.task.incarnation) : '';
     if (action.kind === 'reprioritise-seat') await this.reprioritise(jobId, runId, action.heldSeats);
@@ -60,6 +61,12 @@ export class Executor {
     if (!isDone) return;
     if (RUN_ACTIONS.includes(action.kind)) this.signals.changed(runId);
     this.tell(run, action);
+  }
+
+  /** Where Redis has lost what a coordinator was told, it has lost the checkpoints that others need too. */
+  private async withPins(runId: string, attempt: number, fields: ControlFields): Promise<ControlFields> {
+    if (fields[ackFieldName(attempt)] === undefined) return fields;
+    return Object.assign({ pins: pinsText(await pinnedOf(this.database, runId)) }, fields);
   }
 
   private async reprioritise(jobId: string, runId: string, heldSeats: number): Promise<void> {

@@ -17,6 +17,7 @@ import { shardHosts, type RunSpec } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
+import { pinnedOf } from '../runs/pinned-checkpoints.js';
 import { specOf } from '../runs/run-row.js';
 import { Queues } from './queues.js';
 import { OpenWork } from './open-work.js';
@@ -86,8 +87,12 @@ export class JobSender {
     const name = jobNameOf(jobId);
     // Sent before by an api that could not say so, and claimed since.
     if (!origin || !name || !isPlacementWanted(place, run, name)) return undefined;
-    const [fingerprint, codec] = await Promise.all([this.pinnedFingerprint(run), codecChoiceOf(this.database, run)]);
-    const pinned = { ...(fingerprint ? { fingerprint } : {}), ...(codec ? { codec } : {}) };
+    const [fingerprint, codec, pins] = await Promise.all([
+      this.pinnedFingerprint(run),
+      codecChoiceOf(this.database, run),
+      pinnedOf(this.database, run.id),
+    ]);
+    const pinned = { ...(fingerprint ? { fingerprint } : {}), ...(codec ? { codec } : {}), pins: pinsText(pins) };
     if (shardHosts(specOf(run).strategy) === 'servers') {
       const token = await this.tokens.sign({ run: run.id, attempt, role: 'server' });
       return { jobId, payload: placementJobOf(run, origin, { index, role }, token, pinned) };

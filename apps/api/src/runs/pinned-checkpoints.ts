@@ -2,7 +2,7 @@
  * Checkpoints that a run keeps for others, whatever its own spec says: with which another run is to begin that has none of its own yet, and which a name of a
  * model stands for. Its servers hear of them by the control hash, before they remove what the run itself does not need.
  */
-import { Inject, Injectable } from '@nestjs/common';
+import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { pinsText, type Pin } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
@@ -26,20 +26,41 @@ export async function pinnedOf(database: Reader, runId: string): Promise<Pin[]> 
   return rows.map(({ attempt, round }) => ({ attempt, round: Number(round) }));
 }
 
+/** Runs whose servers could not be told yet, and how long after that they are told again. */
+const MOST_UNTOLD = 10_000;
+const AGAIN_AFTER_MS = 2_000;
+
 @Injectable()
-export class PinnedCheckpoints {
+export class PinnedCheckpoints implements OnModuleDestroy {
+  private readonly untold = new Set<string>();
+  private again: NodeJS.Timeout | undefined;
+
   constructor(
     private readonly database: BackgroundDatabase,
     private readonly control: ControlHashes,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
-  /** Tells the servers of a run. While Redis is away they go on with what they know. */
+  /** Tells the servers of a run. While Redis is away they go on with what they know, and are told when it is back. */
   async tell(runId: string): Promise<void> {
     try {
       await this.control.write(runId, { pins: pinsText(await pinnedOf(this.database, runId)) });
     } catch (error) {
       this.log.warn({ run: runId, err: (error as Error).message }, 'the servers of a run could not be told which checkpoints others need');
+      if (this.untold.size < MOST_UNTOLD) this.untold.add(runId);
+      this.again ??= setTimeout(() => void this.tellAgain(), AGAIN_AFTER_MS).unref();
     }
+  }
+
+  onModuleDestroy(): void {
+    clearTimeout(this.again);
+    this.untold.clear();
+  }
+
+  private async tellAgain(): Promise<void> {
+    const runs = [...this.untold];
+    this.untold.clear();
+    this.again = undefined;
+    for (const runId of runs) await this.tell(runId);
   }
 }

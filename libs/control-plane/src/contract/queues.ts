@@ -76,6 +76,8 @@ export const placementJobSchema = z.strictObject({
   fingerprint: z.string().max(300).optional(),
   /** With `codec: auto`: what an earlier attempt of the run has picked. */
   codec: codecChoiceSchema.optional(),
+  /** Checkpoints of the run that others need (pins.ts); later ones come by the control hash. */
+  pins: z.string().max(30_000).optional(),
   /** Token this server shows to the coordinator (role `server`). */
   token: z.string().max(4096),
   /** Only where a worker is to hold the shard: what it checks tokens of this attempt with, and the token for its seat (role `worker`). */

@@ -271,7 +271,7 @@ export function placementJobOf(
   attempt: Pick<StoredAttempt, 'number' | 'parentRunId' | 'parentNumber' | 'parentRound'>,
   { index, role }: { readonly index: number; readonly role: 'primary' | 'standby' },
   token: string,
-  { fingerprint, codec }: Pick<PlacementJob, 'fingerprint' | 'codec'> = {},
+  { fingerprint, codec, pins }: Pick<PlacementJob, 'fingerprint' | 'codec' | 'pins'> = {},
   member?: PlacementJob['member'],
 ): PlacementJob {
   const spec = specOf(run);
@@ -288,6 +288,7 @@ export function placementJobOf(
     restore: restoreOf(run.id, attempt),
     ...(fingerprint ? { fingerprint } : {}),
     ...(codec ? { codec } : {}),
+    ...(pins ? { pins } : {}),
     token,
     ...(member ? { member } : {}),
   };

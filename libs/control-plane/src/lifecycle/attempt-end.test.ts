@@ -20,6 +20,7 @@ const RUN: EndingRun = {
 const picked: AttemptEnd = { kind: 'failed', cause: 'STRATEGY_PICKED', message: 'strategy auto has picked another' };
 const deserted: AttemptEnd = { kind: 'failed', cause: 'WORKERS_LEFT', message: 'the last worker leaves' };
 const noMemory: AttemptEnd = { kind: 'failed', cause: 'NO_MEMORY', message: 'an older run waits for its memory' };
+const storeAway: AttemptEnd = { kind: 'failed', cause: causeOfComplaint('STORE_UNAVAILABLE'), message: 'the store is away' };
 const lost: AttemptEnd = { kind: 'failed', cause: 'SERVER_LOST', message: 'server 1 is gone' };
 const poison: AttemptEnd = { kind: 'failed', cause: 'POISON_ROUND', message: 'poison' };
 const torn: AttemptEnd = { kind: 'failed', cause: 'CHECKPOINT_INVALID', message: 'torn' };
@@ -94,6 +95,7 @@ describe('after the end of an attempt', () => {
             picked,
             deserted,
             noMemory,
+            storeAway,
             scaled,
             done,
             paused,
@@ -107,6 +109,13 @@ describe('after the end of an attempt', () => {
             expect(isBetween || mayMove(status, after.to), `${status} → ${after.to}`).toBe(true);
           }
     expect([...taken].sort()).toEqual(Object.keys(ATTEMPT_END_ROWS).sort());
+  });
+
+  it('no restart is charged to a run whose checkpoint store does not answer, and it does not go round for ever', () => {
+    const after = afterEnd({ ...RUN, restarts: 0 }, storeAway, () => 0.5);
+    expect(after).toMatchObject({ row: 'storeAway', to: 'RECOVERING', restartAfterMs: 22_500, count: { used: 0, total: 1 } });
+    expect(after.reason).toContain('the checkpoint store does not answer');
+    expect(afterEnd({ ...RUN, count: { used: 0, total: 20, bestRound: 0 } }, storeAway, () => 0.5).row).toBe('budgetSpent');
   });
 
   it('no restart is charged to a run that lets its servers go', () => {

@@ -9,7 +9,7 @@
  */
 import type { FailureCause } from '@paceline/protocol';
 import { FAILURE_CAUSES } from '../contract/reports.js';
-import { chargeRestart, excuseRestart, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
+import { chargeRestart, excuseRestart, LONGEST_PAUSE_MS, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
 import { hasLiveAttempt, type RunStatus } from './run-status.js';
 
 /** Causes that the control plane sees by itself, beside those that coordinators name. */
@@ -24,6 +24,7 @@ const OWN_CAUSES = {
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
   OTHER_WORKERS: { isRecoverable: true, meaning: 'the workers that hold the shards of the run are to be more or fewer' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
+  STORE_AWAY: { isRecoverable: true, meaning: 'a server could not begin, because the checkpoint store does not answer' },
   STRATEGY_PICKED: { isRecoverable: true, meaning: 'strategy auto has picked another strategy than the attempt has measured' },
   STORAGE_NOT_SHARED: { isRecoverable: false, meaning: 'the servers of the attempt write their checkpoints to different places' },
 } as const;
@@ -104,6 +105,11 @@ export const ATTEMPT_END_ROWS = {
     does: 'charges no restart budget, because any of them may have taken it down; the loss counts in the cap for the run’s whole life; waits',
     next: 'RECOVERING',
   },
+  storeAway: {
+    event: 'a server could not begin, because the checkpoint store does not answer',
+    does: 'charges no restart budget; it counts in the cap for the run’s whole life; waits half a minute at most',
+    next: 'RECOVERING',
+  },
   budgetSpent: { event: 'failed, and the restart budget is used up', does: 'says why, and how often it was tried', next: 'FAILED' },
 } as const;
 export type AttemptEndRow = keyof typeof ATTEMPT_END_ROWS;
@@ -149,9 +155,18 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
   if (end.kind === 'failed' && end.cause === 'NO_MEMORY')
     return { row: 'noMemory', to: 'RECOVERING', reason: end.message, count, restartAfterMs: WITHOUT_MEMORY_PAUSE_MS };
   const isShared = end.kind === 'failed' && end.isShared === true;
-  const charge = (isShared ? excuseRestart : chargeRestart)(count, run.restarts, run.committedRounds);
+  const isStoreAway = end.kind === 'failed' && end.cause === 'STORE_AWAY';
+  const charge = (isShared || isStoreAway ? excuseRestart : chargeRestart)(count, run.restarts, run.committedRounds);
   if (!charge.isGranted)
     return { row: 'budgetSpent', to: 'FAILED', reason: spent(end.message, run), count: charge.count, restartAfterMs: null };
+  if (isStoreAway)
+    return {
+      row: 'storeAway',
+      to: 'RECOVERING',
+      reason: `${end.message}; the checkpoint store does not answer: it is tried again, and no restart is charged`,
+      count: charge.count,
+      restartAfterMs: Math.round(LONGEST_PAUSE_MS / 2 + (random() * LONGEST_PAUSE_MS) / 2),
+    };
   return {
     row: isShared ? 'sharedLoss' : 'restart',
     to: 'RECOVERING',
@@ -177,6 +192,7 @@ const COMPLAINTS: Readonly<Record<string, AttemptEndCause>> = {
   CONFIG_CHANGED: 'CONFIG_CHANGED',
   INITIAL_WEIGHTS_INVALID: 'INITIAL_WEIGHTS_INVALID',
   SAFETENSORS_INVALID: 'INITIAL_WEIGHTS_INVALID',
+  STORE_UNAVAILABLE: 'STORE_AWAY',
 };
 export const causeOfComplaint = (code: string): AttemptEndCause => (Object.hasOwn(COMPLAINTS, code) ? COMPLAINTS[code]! : 'INTERNAL');
 
@@ -193,6 +209,9 @@ export const seatFailureOf = (report: { workerId: string; seat: number; code: st
 
 /** Codes that speak of the servers, not of the worker: it would fit, and they are gone or cannot be reached. */
 const CODES_OF_SERVERS: readonly string[] = ['RUN_UNKNOWN', 'SERVER_UNREACHABLE', 'NOT_PRIMARY'];
+
+/** The worker would fit, and cannot read its data now: its seat is offered until it can. */
+export const isDataAway = (failure: SeatFailure | null): failure is SeatFailure => failure?.code === 'DATASET_AWAY';
 
 /** What ends an attempt whose seats nobody could hold, `failures` in a row. */
 export function endOfSeats(failures: number, last: SeatFailure | null): AttemptEnd {

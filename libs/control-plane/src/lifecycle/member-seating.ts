@@ -11,7 +11,7 @@
 import type { DispatchAction, ObservedRun, ObservedTask } from './observed-run.js';
 import { endOfSeats } from './attempt-end.js';
 import { seatsField } from './control-fields.js';
-import { follow, isEnding, MAX_SEAT_FAILURES, pauseAfterFailures, SEATED_WITHIN_MS, stillOpen } from './seats.js';
+import { follow, isEnding, nobodyFits, pauseAfterFailures, SEATED_WITHIN_MS, stillOpen } from './seats.js';
 
 /** Offers of a seat, one after the other, that its worker did not take in time. */
 const MAX_OFFERS = 3;
@@ -24,8 +24,7 @@ export function seatMembers(run: ObservedRun, now: number): DispatchAction[] {
     for (const task of open) close(task, run.status === 'PAUSING' ? 'the run is about to pause' : 'the run is about to end');
     return actions;
   }
-  if (run.seatFailures >= MAX_SEAT_FAILURES)
-    return [...actions, { kind: 'end-attempt', end: endOfSeats(run.seatFailures, run.lastSeatFailure) }];
+  if (nobodyFits(run)) return [...actions, { kind: 'end-attempt', end: endOfSeats(run.seatFailures, run.lastSeatFailure) }];
   const members = new Set(run.servers.filter(({ role, isDropped }) => role === 'primary' && !isDropped).map(({ index }) => index));
   const waiting: ObservedTask[] = [];
   for (const task of open) {

@@ -339,6 +339,15 @@ describe('seats', () => {
     for (const code of ['RUN_UNKNOWN', 'SERVER_UNREACHABLE'])
       expect(observed(8, 60_000, { code, message: 'gone' })).toEqual(lostEnd('SERVER_LOST', expect.stringContaining('the last one: gone')));
   });
+
+  it('are offered for as long as the data store is away, and the run says what it waits for', () => {
+    const none = { ...run().coordinator!, seats: [] };
+    const away = { coordinator: none, heldTasks: [], seatFailures: 30, lastSeatFailure: { code: 'DATASET_AWAY', message: 'no answer' } };
+    expect(decide(run({ ...away, lastSeatFailureAtMs: NOW - 15_000 }))).toEqual([
+      { kind: 'open-seat', seat: 0, heldSeats: 0 },
+      { kind: 'explain', reason: 'waits for the data store: no answer', isWaiting: true },
+    ]);
+  });
 });
 
 describe('the reason', () => {

@@ -7,6 +7,7 @@
  */
 import { ackFieldName } from '../contract/control.js';
 import { ackFields, cancelField, pauseField, workersField } from './control-fields.js';
+import { isDataAway } from './attempt-end.js';
 import type { DispatchAction, ObservedFleet, ObservedJob, ObservedRun } from './observed-run.js';
 import { seatMembers } from './member-seating.js';
 import { place, placementsInQuestion } from './placing.js';
@@ -115,6 +116,9 @@ function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now
     const waits = { wait: fleet.waiting?.get(run.runId), memory: fleet.memory?.get(run.runId) };
     return explain(queuedReason(fleet.counts, run, claimed, loading, waits) + lineageNote(run));
   }
+  const nobodySits = (run.coordinator?.seats.length ?? 0) === 0;
+  if (!noWorker && nobodySits && (run.status === 'PROVISIONING' || run.status === 'RUNNING') && isDataAway(run.lastSeatFailure))
+    return explain(`waits for the data store: ${run.lastSeatFailure.message}`);
   if (run.status === 'PROVISIONING') return explain(noWorker ?? provisioningReason(run, fleet, now));
   if (run.status !== 'RUNNING' || !run.coordinator) return [];
   const { waitingFor } = run.coordinator;

@@ -13,7 +13,7 @@
 import { stepTaskJobId } from '../contract/queues.js';
 import { endOfSeats } from './attempt-end.js';
 import type { DispatchAction, ObservedJob, ObservedRun, ObservedTask } from './observed-run.js';
-import { follow, isEnding, MAX_SEAT_FAILURES, pauseAfterFailures, SEATED_WITHIN_MS, stillOpen } from './seats.js';
+import { follow, isEnding, nobodyFits, pauseAfterFailures, SEATED_WITHIN_MS, stillOpen } from './seats.js';
 
 /** A worker that finished its job is seated or not; the coordinator's next state tells. */
 const STATE_GRACE_MS = 2_500;
@@ -37,7 +37,7 @@ export function seat(run: ObservedRun, jobs: ReadonlyMap<string, ObservedJob>, n
     for (const task of open) close(task, run.status === 'PAUSING' ? 'the run is about to pause' : 'the run is about to end');
     return actions;
   }
-  if (held === 0 && run.seatFailures >= MAX_SEAT_FAILURES) {
+  if (held === 0 && nobodyFits(run)) {
     return [...actions, { kind: 'end-attempt', end: endOfSeats(run.seatFailures, run.lastSeatFailure) }];
   }
   const taken: ObservedTask[] = [];

@@ -1,4 +1,5 @@
 /** What seating has in common, whether any worker may take a seat (seating.ts) or one alone (member-seating.ts). */
+import { isDataAway } from './attempt-end.js';
 import type { DispatchAction, ObservedRun, ObservedTask } from './observed-run.js';
 
 /** From taking a job to being seated: a worker gives its engine 60 s to start with its data, and then connects to the servers. */
@@ -7,6 +8,10 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 /** With nobody in a seat, so many failures in a row end the attempt: no worker of the fleet can run it, or its servers are gone. */
 export const MAX_SEAT_FAILURES = 8;
+/** Whether it has come to that. Where the data store is away, seats are offered for as long as it is. */
+export const nobodyFits = ({ seatFailures, lastSeatFailure }: Pick<ObservedRun, 'seatFailures' | 'lastSeatFailure'>): boolean =>
+  seatFailures >= MAX_SEAT_FAILURES && !isDataAway(lastSeatFailure);
+
 /** Nobody needs another seat for what is left. */
 const LAST_PHASES: readonly string[] = ['pausing', 'evaluating', 'finished', 'paused', 'cancelled', 'failed'];
 

@@ -255,7 +255,7 @@ describe('shards that are not what they should be', () => {
     expect(await source.whole(manifest.splits.train.shards[0]!)).toBeInstanceOf(Uint8Array);
     failures = 3;
     await expect(source.whole(manifest.splits.train.shards[0]!)).rejects.toMatchObject({
-      code: 'DATASET_UNREADABLE',
+      code: 'DATASET_AWAY',
       message: expect.stringContaining('3 tries') as string,
     });
     expect(plan.span).toBe(1);

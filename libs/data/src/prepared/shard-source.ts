@@ -87,11 +87,15 @@ async function withRetries<T>(shard: DatasetShard, place: string, backoffMs: num
   }
 }
 
+/** Whether it may be read later, where it lies. */
+export const codeOf = (error: unknown): 'DATASET_AWAY' | 'DATASET_UNREADABLE' =>
+  error instanceof StorageError && error.code === 'STORE_UNAVAILABLE' ? 'DATASET_AWAY' : 'DATASET_UNREADABLE';
+
 function asDatasetError(shard: DatasetShard, place: string, tries: number, error: unknown): unknown {
   if (!(error instanceof StorageError)) return error;
   const what =
     error.code === 'NO_SUCH_OBJECT'
       ? `it is not in ${place}: the dataset was removed, or this process has another data store than the api; give all of them the same one`
       : `it cannot be read from ${place} (${tries} ${tries === 1 ? 'try' : 'tries'}): ${error.message}`;
-  return new DatasetError('DATASET_UNREADABLE', nameOfShard(shard), what, { cause: error });
+  return new DatasetError(codeOf(error), nameOfShard(shard), what, { cause: error });
 }

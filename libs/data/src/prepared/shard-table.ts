@@ -82,7 +82,7 @@ export class ShardTable {
     for (const i of wanted) {
       if (this.resident[i] || this.isLeftOut[i] || this.loading[i]) continue;
       this.load([i]).catch((error: unknown) => {
-        if (error instanceof DatasetError && error.code === 'DATASET_UNREADABLE') return;
+        if (error instanceof DatasetError && ['DATASET_AWAY', 'DATASET_UNREADABLE'].includes(error.code)) return;
         this.malformed[i] = error as Error;
       });
     }

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { CheckpointPublisher } from './checkpoint-publisher.js';
 
 /** A store in which a sweep would like to remove everything but the newest. */
-function publishing() {
+function publishing(pins?: string) {
   const present: CheckpointId[] = [];
   const pinned: RetentionPolicy['keep'][] = [];
   const sweep: Checkpoints['sweep'] = (_, { keep }, mayRemove) => {
@@ -17,7 +17,7 @@ function publishing() {
   const journal = new Journal({ now: () => 0 });
   const publisher = new CheckpointPublisher({
     checkpoints: { sweep } as Checkpoints,
-    job: { runId: 'run', attempt: 2, spec: { checkpoint: { keepLast: 1, keepBest: false } } } as unknown as PlacementJob,
+    job: { runId: 'run', attempt: 2, pins, spec: { checkpoint: { keepLast: 1, keepBest: false } } } as unknown as PlacementJob,
     layout: undefined as never,
     schedule: undefined as never,
     parent: { runId: 'run', attempt: 1, round: 5, lineage: [] } as never,
@@ -36,6 +36,20 @@ function publishing() {
   };
   return { journal, publisher, pinned, write, tell, swept };
 }
+
+test('what others need is known from the first sweep on, before the control hash says it', async () => {
+  const { publisher, pinned, swept } = publishing('1:40,1:7');
+  await swept();
+  expect(pinned[0]).toEqual(
+    expect.arrayContaining([
+      { attempt: 1, round: 40 },
+      { attempt: 1, round: 7 },
+    ]),
+  );
+  publisher.pins = [];
+  await swept();
+  expect(pinned[1]).not.toContainEqual({ attempt: 1, round: 40 });
+});
 
 test('what the coordinator before has told is kept until something of its successor is known', async () => {
   const { journal, publisher, write, tell, swept } = publishing();

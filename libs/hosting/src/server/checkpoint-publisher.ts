@@ -1,6 +1,6 @@
 /** The coordinator's part of a checkpoint: the manifest over what all servers have written, then the sweep of older ones. */
 import type { CompletedCheckpoint, Journal } from '@paceline/exchange';
-import type { PlacementJob } from '@paceline/control-plane';
+import { pinsOf, type Pin, type PlacementJob } from '@paceline/control-plane';
 import { createOptimizer, layoutHash, type Layout, type Schedule } from '@paceline/learning';
 import { appliedByServers, comparableConfig } from '@paceline/spec';
 import { configHash, MANIFEST_VERSION, type CheckpointId, type Checkpoints, type Manifest } from '@paceline/storage';
@@ -32,10 +32,11 @@ export class CheckpointPublisher {
   private readonly lineage: Manifest['lineage'];
   private published: Published[] = [];
   /** What others need, as the control plane says. */
-  pins: readonly { readonly attempt: number; readonly round: number }[] = [];
+  pins: readonly Pin[];
 
   constructor(private readonly options: CheckpointPublisherOptions) {
     const { parent, job } = options;
+    this.pins = pinsOf(job.pins);
     const own = parent && { attempt: parent.attempt, round: parent.round, ...(parent.runId === job.runId ? {} : { runId: parent.runId }) };
     this.lineage = own ? [...parent.lineage, own].slice(-1000) : [];
   }

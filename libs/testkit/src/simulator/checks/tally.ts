@@ -52,6 +52,7 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
   'run-status.RECOVERING>FAILED': OF_ANOTHER_RUN,
   'attempt-end.otherStrategy': 'a simulated run names its strategy; attempt-end.test.ts takes it',
   'attempt-end.noMemory': 'there is one run, so its parts wait for the memory of no other; attempt-end.test.ts takes it',
+  'attempt-end.storeAway': 'the simulated store always answers; attempt-end.test.ts takes it',
   'attempt-end.sharedLoss': 'there is one run, so no server holds parts of two; attempt-end.test.ts takes it',
   'run-status.SUCCEEDED>QUEUED': NOT_EXTENDED,
   'run-status.QUEUED>SUCCEEDED': NOT_EXTENDED,
