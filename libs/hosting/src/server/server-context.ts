@@ -58,9 +58,13 @@ export interface Log {
   readonly error: Line;
 }
 
+/** A failure that could not be reported is reported again after this long, for this long: the api waits for a part that loads for as long. */
+const AGAIN_AFTER_MS = 2_000;
+const AGAIN_FOR_MS = 600_000;
+
 /** This server cannot do its part: the attempt ends with that. */
 export function reportFailed(
-  { controlPlane, serverId, log }: Pick<ServerContext, 'controlPlane' | 'serverId' | 'log'>,
+  { controlPlane, serverId, log, clock }: Pick<ServerContext, 'controlPlane' | 'serverId' | 'log' | 'clock'>,
   job: PlacementJob,
   code: string,
   message: string,
@@ -68,5 +72,11 @@ export function reportFailed(
   const { runId, attempt, index } = job;
   const why = { code: code.slice(0, 100), message: message.slice(0, 2000) };
   const report = { kind: 'server.failed', runId, attempt, index, serverId, ...why } as const;
-  controlPlane.sendReport(report).catch((error: Error) => log.error({ err: error, report }, 'a failure could not be reported'));
+  const sinceMs = clock.now();
+  const send = (): void =>
+    void controlPlane.sendReport(report).catch((error: Error) => {
+      log.error({ err: error, report }, 'a failure could not be reported');
+      if (clock.now() - sinceMs < AGAIN_FOR_MS) clock.after(AGAIN_AFTER_MS, send);
+    });
+  send();
 }
