@@ -67,11 +67,13 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const random = new Random(options.seed, 1);
   const check = options.check ?? (random.chance(0.6) ? 'liveness' : 'safety');
   const mode = options.mode ?? 'sync';
-  const shape = drawnShape(options, random);
-  const cluster = new Cluster(clusterOptions(options, random, shape));
+  const drawn = clusterOptions(options, random, drawnShape(options, random));
+  const shape = withStartWorkers(options, drawn);
+  const cluster = new Cluster(Object.assign({}, drawn, { shape }));
   const plan = faultPlan(options, random);
   options.arrange?.(cluster);
   scheduleFaults(cluster, plan);
+  if (!options.shape && !options.kinds) scheduleScaling(cluster, new Random(options.seed, 17), plan.untilMs);
   if (check === 'liveness') {
     // Whoever arranges faults by hand ends them too.
     if (!options.arrange) cluster.world.schedule(plan.untilMs, 'faults end', () => endFaults(cluster));
@@ -137,6 +139,26 @@ function refined(seed: number, plain: RunShape): RunShape {
   const shape = withTable(new Random(seed, 15), strategic);
   // What is chosen of a round is not known to a validation before it is over.
   return keepsOfReplicas(shape) ? { ...shape, validation: undefined } : shape;
+}
+
+/** Some runs of mode sync with servers begin with several workers. From a stream of its own. */
+function withStartWorkers({ seed, shape: given, kinds }: SeedOptions, { shape, workers }: ClusterOptions): RunShape {
+  const random = new Random(seed, 16);
+  const most = Math.min(shape.replicas, workers);
+  if (given || kinds || shape.items || shape.isMirrored || most < 2 || random.chance(0.8)) return shape;
+  return { ...shape, startWorkers: random.int(2, most) };
+}
+
+/** In a fifth of the seeds a person asks for other numbers of workers, until the faults stop. */
+function scheduleScaling(cluster: Cluster, random: Random, untilMs: number): void {
+  if (random.chance(0.8)) return;
+  const again = (): void =>
+    void cluster.world.schedule(random.pick([50, 300, 2_000]) * random.between(0.5, 2), 'scale', () => {
+      if (cluster.world.nowMs > untilMs || cluster.control.isOver) return;
+      cluster.control.scale(random.int(1, cluster.run.shape.replicas));
+      again();
+    });
+  again();
 }
 
 /** A run that gives up soon has few restarts. */
