@@ -6,6 +6,7 @@ import type { PlannedLayer, PlannedModel } from '@paceline/engine';
 import { ExportError } from '../export-error.js';
 import { isPart, type Config } from '../stock-layers.js';
 import { callOfAttention, groupsOfTransformers, HUB_LAYER, hubLayer } from './keras-attention.js';
+import { kerasOrder } from './keras-graph.js';
 
 type Json = Record<string, unknown>;
 
@@ -17,7 +18,7 @@ const RENAMED: Readonly<Record<string, string>> = { hardSigmoidOfKeras3: 'hard_s
 const GATED: ReadonlySet<string> = new Set(['LSTM', 'GRU', 'LSTMCell', 'GRUCell', 'ConvLSTM2D']);
 
 export function kerasConfig(plan: PlannedModel, name: string): Json {
-  const layers = plan.layers.map((layer) => {
+  const layers = inKerasOrder(plan).map((layer) => {
     const entry = serialized(layer.className, layer.config, layer.path);
     // The form of Keras 2, which Keras 3 reads: its own one repeats the shapes of all tensors.
     const inbound =
@@ -33,6 +34,15 @@ export function kerasConfig(plan: PlannedModel, name: string): Json {
   return plan.sequential
     ? { module: 'keras', class_name: 'Sequential', config, registered_name: null }
     : { module: 'keras.src.models.functional', class_name: 'Functional', config, registered_name: 'Functional' };
+}
+
+/** As Keras counts them, without those from which nothing comes to an output. */
+function inKerasOrder({ sequential, layers, outputs, inputs }: PlannedModel): readonly PlannedLayer[] {
+  if (sequential) return layers;
+  const byName = new Map(layers.map((layer) => [layer.name, layer]));
+  const order = kerasOrder(layers, outputs);
+  // An input that nothing is made of is one all the same.
+  return [...new Set([...order, ...inputs.map(([name]) => name)])].map((name) => byName.get(name)!);
 }
 
 /** Keras takes no slash in a name, which is what stands between a nested model and its layer. */
@@ -131,7 +141,7 @@ const DRAWING: Readonly<Record<string, string>> = {
 const RECURRENT: ReadonlySet<string> = new Set(['SimpleRNN', 'LSTM', 'GRU', 'ConvLSTM2D']);
 
 /**
- * Groups of the weights file, in the order of the layers and their variables.
+ * Groups of the weights file, in the order of Keras and, in a layer, of its variables.
  * @param counts variables of each layer by its name
  */
 export function kerasGroups(
@@ -139,7 +149,7 @@ export function kerasGroups(
   counts: ReadonlyMap<string, number>,
 ): { readonly layer: string; readonly groups: KerasGroup[] }[] {
   const taken = new Map<string, number>();
-  return plan.layers.flatMap((layer: PlannedLayer) => {
+  return inKerasOrder(plan).flatMap((layer) => {
     // In Sequential models Keras does not count the input as a layer.
     if (plan.sequential && layer.className === 'InputLayer') return [];
     const name = kerasName(layer.className);

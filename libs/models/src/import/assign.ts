@@ -1,6 +1,6 @@
 /** Which tensor of a file belongs to which variable, and whether it fits. */
 import { planModel, type PlannedLayer } from '@paceline/engine';
-import type { RunSpec, VariableSpec } from '@paceline/spec';
+import type { ModelTopology, RunSpec, VariableSpec } from '@paceline/spec';
 import { ExportError } from '../export-error.js';
 import { groupsOf } from '../formats/keras-topology.js';
 import type { FoundModel, FoundTensor } from './imported-model.js';
@@ -71,7 +71,13 @@ function pairs({ naming, tensors, topology }: FoundModel, { model, variables }: 
   const { plan } = planModel({ model }, undefined);
   const names = new Set(plan.layers.map(({ name }) => name));
   const of =
-    naming === 'layers' ? byNames(tensors, names) : byObjects(tensors, topology ?? (model as { topology: unknown }).topology, byLayer);
+    naming === 'layers'
+      ? byNames(tensors, names)
+      : byObjects(
+          tensors,
+          objectPlaces((topology ?? (model as { topology: unknown }).topology) as ModelTopology, tensors, topology !== undefined),
+          byLayer,
+        );
   const found = new Map<string, FoundTensor>();
   for (const layer of plan.layers) {
     const own = byLayer.get(layer.name) ?? [];
@@ -123,11 +129,10 @@ function byNames(tensors: readonly FoundTensor[], names: ReadonlySet<string>): (
 /** `layers/dense_1/vars/0`, with the groups that a layer has of its own in between. */
 function byObjects(
   tensors: readonly FoundTensor[],
-  topology: unknown,
+  places: ReadonlyMap<string, string>,
   byLayer: ReadonlyMap<string, readonly VariableSpec[]>,
 ): (layer: PlannedLayer) => FoundTensor[] {
   const at = new Map(tensors.map((tensor) => [tensor.name, tensor]));
-  const places = objectPlaces(topology, tensors);
   return ({ name, className, config }) => {
     const place = places.get(name);
     if (place === undefined) return [];

@@ -10,7 +10,7 @@ export function withStatistics(topology: unknown, { naming, tensors }: FoundMode
   if (naming === 'variables' || topology === null || typeof topology !== 'object') return topology;
   const made = structuredClone(topology) as ModelTopology;
   const at = new Map(tensors.map((tensor) => [tensor.name, tensor]));
-  const places = naming === 'keras3' ? objectPlaces(made, tensors) : undefined;
+  const places = naming === 'keras3' ? objectPlaces(made, tensors, true) : undefined;
   const tensorOf = (full: string, word: string, index: number): FoundTensor | undefined => {
     if (places) return at.get(`${places.get(full)}/vars/${index}`);
     const [outer] = full.split('/');
