@@ -10,6 +10,8 @@ export { collectGarbage } from './training/garbage.js';
 export { ModelError } from './errors/model-error.js';
 export { layersUnderMasks } from './topology/masks.js';
 export { planModel } from './topology/plan-model.js';
+export { EVERY_LAYER, LAYER_SETTINGS } from './topology/settings/layer-settings.js';
+export type { Settings } from './topology/settings/setting.js';
 export type { PlannedLayer, PlannedModel } from './topology/planned-model.js';
 export {
   runTrialInProcess,

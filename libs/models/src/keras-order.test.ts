@@ -30,7 +30,10 @@ const X = ['a', 'b'].map((name) => on('InputLayer', name, [], { batch_input_shap
 /** Branch behind branch, as nested models are written out. */
 const BRANCHES = [
   ...X,
-  ...['a', 'b'].flatMap((x) => [on('Dense', `${x}1`, [x], { units: 2, use_bias: false }), on('Dense', `${x}2`, [`${x}1`], { units: 2, use_bias: false })]),
+  ...['a', 'b'].flatMap((x) => [
+    on('Dense', `${x}1`, [x], { units: 2, use_bias: false }),
+    on('Dense', `${x}2`, [`${x}1`], { units: 2, use_bias: false }),
+  ]),
   on('Concatenate', 'both', ['a2', 'b2']),
 ];
 const TOPOLOGY = topologyOf(BRANCHES, ['a', 'b'], 'both');
@@ -54,7 +57,18 @@ it('weights go to the layers that Keras counted, in whatever order a given topol
   const folder = await mkdtemp(join(tmpdir(), 'paceline-order-'));
   try {
     const file = join(folder, 'my.weights.h5');
-    writeHdf5(file, Object.fromEntries(['', '_1', '_2', '_3'].map((n, i) => [`layers/dense${n}/vars/0`, [[2, 2], [i, i, i, i]]])));
+    writeHdf5(
+      file,
+      Object.fromEntries(
+        ['', '_1', '_2', '_3'].map((n, i) => [
+          `layers/dense${n}/vars/0`,
+          [
+            [2, 2],
+            [i, i, i, i],
+          ],
+        ]),
+      ),
+    );
     const values = valuesOf(await importModel(file, { topology: TOPOLOGY }));
     expect([...values].map(([path, [first]]) => [path, first]).sort()).toEqual([
       ['a1/kernel', 0],

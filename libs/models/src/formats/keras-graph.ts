@@ -37,7 +37,7 @@ class Graph {
 
   visit(call: Call): void {
     const key = keyOf(call);
-    if (this.started.has(key)) return;
+    if (this.started.has(key) || !this.byName.has(call[0])) return;
     this.started.add(key);
     if (!this.met.has(call[0])) this.met.set(call[0], this.met.size);
     for (const parent of this.parentsOf(call)) this.visit(parent);
@@ -92,7 +92,9 @@ class Graph {
 /** Any of a Concatenate of LogicalOr, of the mask with one more dimension and of zeros like the input; or of ones like the input. */
 function concatenated(parents: readonly Call[], masks: readonly (Distances | undefined)[]): Distances | undefined {
   if (masks.every((mask) => mask === undefined)) return undefined;
-  return longest(parents.flatMap((parent, i) => [new Map([[keyOf(parent), masks[i] ? 5 : 4]]), ...(masks[i] ? [farther(masks[i], 4)] : [])]));
+  return longest(
+    parents.flatMap((parent, i) => [new Map([[keyOf(parent), masks[i] ? 5 : 4]]), ...(masks[i] ? [farther(masks[i], 4)] : [])]),
+  );
 }
 
 const farther = (mask: Distances, by: number): Distances => new Map([...mask].map(([key, distance]) => [key, distance + by]));

@@ -3,10 +3,12 @@
  * holds them, with class names in snake case that are counted (`layers/dense_1/vars/0`), not by the names of layers.
  */
 import type { PlannedLayer, PlannedModel } from '@paceline/engine';
+import { EVERY_LAYER, LAYER_SETTINGS, type Settings } from '@paceline/engine/planning';
 import { ExportError } from '../export-error.js';
 import { isPart, type Config } from '../stock-layers.js';
 import { callOfAttention, groupsOfTransformers, HUB_LAYER, hubLayer } from './keras-attention.js';
 import { kerasOrder } from './keras-graph.js';
+import { refuseOtherMasks } from './keras-masks.js';
 
 type Json = Record<string, unknown>;
 
@@ -14,10 +16,18 @@ type Json = Record<string, unknown>;
 const REFUSED_LAYERS: Readonly<Record<string, string>> = {
   ThresholdedReLU: 'Keras 3 has no ThresholdedReLU',
 };
-const RENAMED: Readonly<Record<string, string>> = { hardSigmoidOfKeras3: 'hard_sigmoid', gelu_new: 'gelu', swish: 'silu' };
+const RENAMED: Readonly<Record<string, string>> = { hardSigmoidOfKeras3: 'hard_sigmoid', swish: 'silu' };
+/** Activations that Keras knows by no name. */
+const REFUSED_VALUES: Readonly<Record<string, string>> = {
+  hardSigmoid: 'it uses the hard sigmoid of tf.js, which Keras 3 has not',
+  gelu_new: 'it uses gelu_new, which Keras 3 has not: its gelu is the exact one',
+};
+/** Settings that layers compute with here, and that the classes of Keras 3 do not take, or not as they are. */
+const LEFT_OUT: ReadonlySet<string> = new Set(['backwardLayer', 'inputLength', 'useCausalMask']);
 const GATED: ReadonlySet<string> = new Set(['LSTM', 'GRU', 'LSTMCell', 'GRUCell', 'ConvLSTM2D']);
 
 export function kerasConfig(plan: PlannedModel, name: string): Json {
+  refuseOtherMasks(plan);
   const layers = inKerasOrder(plan).map((layer) => {
     const entry = serialized(layer.className, layer.config, layer.path);
     // The form of Keras 2, which Keras 3 reads: its own one repeats the shapes of all tensors.
@@ -61,14 +71,7 @@ function serialized(className: string, config: Config, path: string): Json {
     refuse('Keras takes bilinear samples at other places than tf.js');
   const result: Json = {};
   for (const [key, value] of Object.entries(config)) {
-    if (
-      value === undefined ||
-      key === 'isExact' ||
-      key === 'useCausalMask' ||
-      key === 'backwardLayer' ||
-      (key === 'inputDim' && className === 'Dense')
-    )
-      continue;
+    if (value === undefined || !isWritten(className, key)) continue;
     result[snake(key)] = valueOf(value, key, `${path}.config.${key}`, refuse);
   }
   if (GATED.has(className)) {
@@ -77,15 +80,19 @@ function serialized(className: string, config: Config, path: string): Json {
     );
     if (className.startsWith('GRU')) result['reset_after'] ??= false;
   }
-  if (className === 'LeakyReLU') {
-    const { alpha, ...rest } = result;
-    return wrap(className, Object.assign(rest, { negative_slope: rest['negative_slope'] ?? alpha ?? 0.3 }));
-  }
-  if (className === 'ELU') result['alpha'] ??= 1;
-  if (className === 'InputLayer') result['batch_shape'] = result['batch_input_shape'];
-  else delete result['input_shape'];
-  delete result['batch_input_shape'];
-  return className === HUB_LAYER ? hubLayer(className, result) : wrap(className, result);
+  const { batch_input_shape: batched, input_shape: one, alpha, ...rest } = result;
+  if (className === 'InputLayer') rest['batch_shape'] = batched ?? (Array.isArray(one) ? [null, ...(one as unknown[])] : undefined);
+  if (className === 'LeakyReLU') rest['negative_slope'] ??= alpha ?? 0.3;
+  else if (className === 'ELU') rest['alpha'] = alpha ?? 1;
+  else if (alpha !== undefined) rest['alpha'] = alpha;
+  return className === HUB_LAYER ? hubLayer(className, rest) : wrap(className, rest);
+}
+
+/** Settings that a layer computes with. The classes and releases of Keras differ in which of the others they take. */
+function isWritten(className: string, key: string): boolean {
+  if (LEFT_OUT.has(key) || (key === 'inputDim' && className === 'Dense')) return false;
+  const own = (LAYER_SETTINGS as Readonly<Record<string, Settings>>)[className]?.[key] ?? EVERY_LAYER[key];
+  return own !== undefined && ('use' in own || key === 'dtype' || key === 'dataFormat');
 }
 
 const wrap = (class_name: string, config: Json): Json => ({ module: 'keras.layers', class_name, config, registered_name: null });
@@ -93,7 +100,7 @@ const wrap = (class_name: string, config: Json): Json => ({ module: 'keras.layer
 function valueOf(value: unknown, key: string, path: string, refuse: (why: string) => never): unknown {
   if (typeof value === 'string') {
     if (key === 'name') return named(value);
-    if (value === 'hardSigmoid') return refuse('it uses the hard sigmoid of tf.js, which Keras 3 has not');
+    if (Object.hasOwn(REFUSED_VALUES, value)) return refuse(REFUSED_VALUES[value]!);
     return RENAMED[value] ?? snake(value);
   }
   if (Array.isArray(value))
