@@ -13,12 +13,14 @@ type Config = Record<string, unknown>;
 const KEPT_VALUES: ReadonlySet<string> = new Set(['gelu_new']);
 /** Keras 3 has these as classes of their own; tf.js has only L1L2. */
 const REGULARIZER_CLASSES: Readonly<Record<string, true>> = { L1: true, L2: true };
-/** Spelled otherwise in Keras. */
+/** Spelled otherwise in Keras, or in its releases from 3.0 on that wrote the names of its classes with Initializer. */
 const INITIALIZER_NAMES: Readonly<Record<string, string>> = {
   LecunNormal: 'LeCunNormal',
   LecunUniform: 'LeCunUniform',
   lecunNormal: 'leCunNormal',
   lecunUniform: 'leCunUniform',
+  OrthogonalInitializer: 'Orthogonal',
+  IdentityInitializer: 'Identity',
 };
 
 const isObject = (value: unknown): value is Config => value !== null && typeof value === 'object' && !Array.isArray(value);

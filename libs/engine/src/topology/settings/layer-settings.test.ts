@@ -6,7 +6,7 @@ import { ALLOWED_CELLS, ALLOWED_LAYERS, fieldsOf, type LayerTopology, type Model
 import { describe, expect, it } from 'vitest';
 import { registerLayers } from '../../layers/register.js';
 import { checkSettings } from './check-settings.js';
-import type { Dialect } from './dialect.js';
+import { configOf, type Dialect } from './dialect.js';
 import { EVERY_LAYER, LAYER_SETTINGS } from './layer-settings.js';
 import type { Settings } from './setting.js';
 
@@ -65,6 +65,40 @@ function savedByTfjs(name: string): Config {
   const written = JSON.stringify(make(name, args).getConfig(), (_, value: unknown) => value ?? null);
   return JSON.parse(written.replaceAll('"className"', '"class_name"')) as Config;
 }
+
+/** As Keras 3.6 writes an LSTM, whose initializers bear the names of their classes. */
+it.each(['OrthogonalInitializer', 'IdentityInitializer'])(
+  'the recurrent kernel of early releases of Keras 3 begins with %s',
+  (class_name) => {
+    const wrapped = (name: string, config: object) => ({ module: 'keras.initializers', class_name: name, config, registered_name: null });
+    const config = {
+      ...{
+        name: 'lstm',
+        trainable: true,
+        return_sequences: true,
+        return_state: false,
+        go_backwards: false,
+        stateful: false,
+        unroll: false,
+      },
+      ...{ zero_output_for_mask: false, units: 3, activation: 'tanh', recurrent_activation: 'sigmoid', use_bias: true },
+      kernel_initializer: wrapped('GlorotUniform', { seed: null }),
+      recurrent_initializer: wrapped(class_name, class_name.startsWith('O') ? { seed: null, gain: 1 } : { gain: 1 }),
+      bias_initializer: wrapped('Zeros', {}),
+      ...{
+        unit_forget_bias: true,
+        kernel_regularizer: null,
+        recurrent_regularizer: null,
+        bias_regularizer: null,
+        activity_regularizer: null,
+      },
+      ...{ kernel_constraint: null, recurrent_constraint: null, bias_constraint: null, dropout: 0, recurrent_dropout: 0, seed: null },
+    };
+    expect(() => check('LSTM', config, 'keras3')).not.toThrow();
+    const { recurrentInitializer } = configOf('LSTM', config, 'keras3');
+    expect(recurrentInitializer).toMatchObject({ className: class_name.replace('Initializer', '') });
+  },
+);
 
 describe.each(CLASSES)('the settings of %s', (name) => {
   it('are all that tf.js saves', () => {
