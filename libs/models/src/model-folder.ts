@@ -1,12 +1,14 @@
 /** An exported model, read back from its folder: tf.js form or safetensors form, with what is said beside it. */
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Predictor } from '@paceline/engine';
 import { planModel } from '@paceline/engine/planning';
 import { modelSchema, type RunSpec } from '@paceline/spec';
 import { parseSafetensorsHeader, safetensorsHeaderBytes } from '@paceline/storage';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { ExportError } from './export-error.js';
+import { floatsOf } from './import/imported-model.js';
+import { readTfjs } from './import/read-tfjs.js';
 import { modelCardSchema, type ModelCard } from './model-card.js';
 import { preprocessingSchema, type Preprocessing } from './preprocessing.js';
 import { stockWeightNames } from './stock-topology.js';
@@ -18,22 +20,15 @@ export interface ModelFolder {
   readonly card: ModelCard | undefined;
 }
 
-const weightsManifestSchema = z.array(
-  z.object({
-    paths: z.array(z.string().regex(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$/, 'must be a file of the folder')).max(10_000),
-    weights: z.array(z.object({ name: z.string(), shape: z.array(z.int().min(0)), dtype: z.literal('float32') })),
-  }),
-);
-const modelJsonSchema = z.object({ modelTopology: z.unknown(), weightsManifest: weightsManifestSchema });
-
 /** @throws ExportError MODEL_UNREADABLE; ModelError for a topology that the engine does not take */
 export async function openModelFolder(folder: string): Promise<ModelFolder> {
   const [card, preprocessing] = [
     await optional(folder, 'model-card.json', modelCardSchema),
     await optional(folder, 'preprocessing.json', preprocessingSchema),
   ];
-  const stock = await optional(folder, 'model.json', modelJsonSchema);
-  const { model, valuesOf } = stock ? await ofTfjs(folder, stock) : await ofSafetensors(folder);
+  const stock = path.join(folder, 'model.json');
+  const isStock = await stat(stock).then((found) => found.isFile(), absent);
+  const { model, valuesOf } = isStock ? await ofTfjs(stock) : await ofSafetensors(folder);
   const { createPredictor } = await import('@paceline/engine'); // with tf.js, which who only exports does without
   return { predictor: await createPredictor({ model }, valuesOf), preprocessing, card };
 }
@@ -43,23 +38,12 @@ interface Weighted {
   valuesOf(path: string): Float32Array | undefined;
 }
 
-async function ofTfjs(folder: string, { modelTopology, weightsManifest }: z.output<typeof modelJsonSchema>): Promise<Weighted> {
-  // Older converters put it into model_config.
-  const wrapped = modelTopology as { readonly model_config?: unknown } | null;
-  const model = parsed(modelSchema, { topology: wrapped?.model_config ?? modelTopology }, 'model.json');
-  const values = new Map<string, Float32Array>();
-  for (const { paths, weights } of weightsManifest) {
-    const bytes = Buffer.concat(await Promise.all(paths.map((name) => readFile(path.join(folder, name)))));
-    let at = 0;
-    for (const { name, shape } of weights) {
-      const length = shape.reduce((product, n) => product * n, 4);
-      if (at + length > bytes.length) throw new ExportError('MODEL_UNREADABLE', `the weights in ${folder} end within ${name}`);
-      values.set(name, floatsOf(bytes.subarray(at, at + length)));
-      at += length;
-    }
-  }
+async function ofTfjs(file: string): Promise<Weighted> {
+  const { topology, tensors } = await readTfjs(file);
+  const model = parsed(modelSchema, { topology }, 'model.json');
+  const values = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   const nameOf = stockWeightNames(planModel({ model }, undefined).plan);
-  return { model, valuesOf: (variable) => values.get(nameOf(variable)) };
+  return { model, valuesOf: (variable) => values.get(nameOf(variable))?.read() };
 }
 
 async function ofSafetensors(folder: string): Promise<Weighted> {
@@ -77,9 +61,6 @@ async function ofSafetensors(folder: string): Promise<Weighted> {
     },
   };
 }
-
-/** In a buffer of its own, which is aligned. */
-const floatsOf = (bytes: Uint8Array): Float32Array => new Float32Array(Uint8Array.from(bytes).buffer);
 
 async function optional<T>(folder: string, name: string, schema: z.ZodType<T>): Promise<T | undefined> {
   const text = await readFile(path.join(folder, name), 'utf8').catch(absent);

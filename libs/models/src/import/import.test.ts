@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { zip } from '../archive.js';
 import { jsonOf } from '../byte-stream.js';
 import { EXPORT_FORMATS, exportModel } from '../export-model.js';
+import { openModelFolder } from '../model-folder.js';
 import { layer, sequential, trained } from '../trained-model.fixture.js';
 import { unpack } from '../unpack.js';
 import { config, KERAS_2, LEGACY, valuesOf, writeHdf5, type Attributes, type Numbers } from './import.fixture.js';
@@ -235,6 +236,32 @@ it('weights that the converter of tf.js has made smaller', async () => {
     ['dense/kernel', [1, 126.5]],
     ['dense/bias', [1]],
   ]);
+});
+
+/** A browser writes the names of files so; the state of an optimizer and what is counted lie between the weights. */
+it('what a browser saves, with an optimizer, and a whole number among the weights', async () => {
+  const spec = (name: string, shape: number[], dtype = 'float32', rest: object = {}) => ({ name, shape, dtype, ...rest });
+  const optimizer = { group: 'optimizer' };
+  const weights = [
+    spec('count', [], 'int32'),
+    spec('isAdapted', [3], 'bool'),
+    spec('dense/kernel', [2, 1]),
+    spec('iter', [], 'int32', optimizer),
+    spec('dense/kernel/m', [2, 1], 'float32', optimizer),
+    spec('dense/bias', [1], 'float32', { group: 'model' }),
+  ];
+  const modelTopology = sequential([layer('Dense', { name: 'dense', units: 1, batch_input_shape: [null, 2] })]);
+  const file = written('model.json', JSON.stringify({ modelTopology, weightsManifest: [{ paths: ['./my.weights.bin'], weights }] }));
+  const floats = (...values: number[]) => Buffer.from(Float32Array.from(values).buffer);
+  const bytes = [Buffer.alloc(4, 7), Buffer.alloc(3, 1), floats(1, 2), Buffer.alloc(4, 1), floats(8, 9), floats(3)];
+  writeFileSync(join(file, '..', 'my.weights.bin'), Buffer.concat(bytes));
+  expect([...valuesOf(await importModel(file))]).toEqual([
+    ['dense/kernel', [1, 2]],
+    ['dense/bias', [3]],
+  ]);
+  const { predictor } = await openModelFolder(join(file, '..'));
+  expect([...predictor.predict([Float32Array.of(10, 20)], 1)[0]!]).toEqual([53]);
+  predictor.dispose();
 });
 
 describe('a file that is wrong is refused in words:', () => {

@@ -1,4 +1,5 @@
 /** What a file of another program holds of a model: its topology, and tensors by the names that the program gave them. */
+import { z } from 'zod';
 import { ExportError } from '../export-error.js';
 
 export interface FoundTensor {
@@ -35,6 +36,12 @@ export function elementsOf(shape: readonly unknown[], file: string, name: string
   }
   return elements;
 }
+
+/** The name of a file of weights, as model.json has it; what a browser saved begins with `./`. */
+export const weightsFileSchema = z
+  .string()
+  .transform((name) => name.replace(/^\.\//, ''))
+  .pipe(z.string().regex(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$/, 'must be the name of a file of the folder, without folders'));
 
 /** In a buffer of its own, which is aligned. */
 export const floatsOf = (bytes: Uint8Array): Float32Array => new Float32Array(Uint8Array.from(bytes).buffer);

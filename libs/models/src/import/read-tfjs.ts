@@ -9,21 +9,22 @@ import {
   jsonIn,
   MAX_TENSORS,
   unreadable,
+  weightsFileSchema,
   type FoundModel,
   type FoundTensor,
 } from './imported-model.js';
 
-const FILE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$/;
 const manifestSchema = z
   .array(
     z.object({
-      paths: z.array(z.string().regex(FILE, 'must be the name of a file of the folder, without folders')).max(10_000),
+      paths: z.array(weightsFileSchema).max(10_000),
       weights: z
         .array(
           z.object({
             name: z.string().min(1).max(1000),
             shape: z.array(z.int().min(0)).max(32),
             dtype: z.string(),
+            group: z.string().optional(),
             quantization: z
               .object({ dtype: z.enum(['uint8', 'uint16', 'float16']), scale: z.number().optional(), min: z.number().optional() })
               .optional(),
@@ -72,7 +73,7 @@ export async function readTfjs(file: string): Promise<FoundModel> {
       if (at + length > bytes.length)
         throw unreadable(file, `the weights end within ${weight.name}: there are ${bytes.length} bytes, and it ends at ${at + length}`);
       const piece = bytes.subarray(at, at + length);
-      tensors.push({ name: weight.name, shape: weight.shape, read: () => decoded(piece, weight) });
+      if (isOfModel(weight)) tensors.push({ name: weight.name, shape: weight.shape, read: () => decoded(piece, weight) });
       at += length;
     }
     if (at !== bytes.length)
@@ -94,9 +95,14 @@ function withVersion(topology: Record<string, unknown>): unknown {
   return Object.assign({}, config, keras_version === undefined ? {} : { keras_version });
 }
 
+/** Not the state of an optimizer, and nothing that is counted, such as the examples of a Normalization. */
+const isOfModel = ({ dtype, group }: Weight): boolean => group !== 'optimizer' && dtype === 'float32';
+
+const ELEMENT_BYTES: Readonly<Record<string, number>> = { float32: 4, int32: 4, bool: 1 };
+
 function elementBytes({ name, dtype, quantization }: Weight, file: string): number {
-  if (dtype !== 'float32') throw unreadable(file, `${name} has dtype ${dtype}; weights are float32`);
-  return quantization === undefined ? 4 : quantization.dtype === 'uint8' ? 1 : 2;
+  if (!Object.hasOwn(ELEMENT_BYTES, dtype)) throw unreadable(file, `${name} has dtype ${dtype}; weights are float32`);
+  return quantization === undefined ? ELEMENT_BYTES[dtype]! : quantization.dtype === 'uint8' ? 1 : 2;
 }
 
 function decoded(bytes: Buffer, { quantization }: Weight): Float32Array {
