@@ -4,7 +4,7 @@ import { parseSafetensorsHeader } from '@paceline/storage';
 import type { ImportedModel } from './read-model.js';
 
 /** By their paths. */
-export type Numbers = Readonly<Record<string, readonly [shape: number[], values: number[]]>>;
+export type Numbers = Readonly<Record<string, readonly [shape: number[], values: number[], isFloat?: true]>>;
 /** Attributes of groups. */
 export type Attributes = Readonly<Record<string, Readonly<Record<string, string | readonly string[]>>>>;
 
@@ -49,7 +49,7 @@ export const LEGACY: Numbers = {
   'model_weights/head/logits/bias:0': [[2], [6, 7]],
 };
 
-/** A number without a shape is a whole one. The library must be ready. */
+/** A number without a shape is a whole one where it is not said to be a float. The library must be ready. */
 export function writeHdf5(file: string, numbers: Numbers, attributes: Attributes = {}): void {
   const opened = new h5wasm.File(file, 'w');
   const groupAt = (path: string): Group =>
@@ -62,11 +62,11 @@ export function writeHdf5(file: string, numbers: Numbers, attributes: Attributes
       // h5py writes an empty list as one of no numbers.
       if (value.length === 0) groupAt(path).create_attribute(key, new Float64Array(0), [0]);
       else groupAt(path).create_attribute(key, value as string | string[]);
-  for (const [path, [shape, values]] of Object.entries(numbers)) {
+  for (const [path, [shape, values, isFloat]] of Object.entries(numbers)) {
     const at = path.lastIndexOf('/');
     groupAt(path.slice(0, at)).create_dataset({
       name: path.slice(at + 1),
-      data: shape.length === 0 ? Int32Array.from(values) : Float32Array.from(values),
+      data: shape.length === 0 && !isFloat ? Int32Array.from(values) : Float32Array.from(values),
       shape,
     });
   }

@@ -164,41 +164,6 @@ describe('files of Keras', () => {
     expect([...valuesOf(await importModel(file))]).toEqual(EXPECTED);
   });
 
-  it('what a Normalization layer has learned, which counts its examples in a whole number', async () => {
-    const layers = [
-      config('InputLayer', 'in', { batch_shape: [null, 2] }),
-      {
-        class_name: 'Sequential',
-        config: { name: 'head', layers: [config('Normalization', 'norm', { axis: [-1], mean: null, variance: null })] },
-      },
-      config('Dense', 'out', { units: 1, use_bias: false }),
-    ];
-    const topology = { class_name: 'Sequential', config: { name: 'm', layers } };
-    const kernel: Numbers[string] = [[2, 1], [1, 2]]; // oxfmt-ignore
-    const [mean, variance]: Numbers[string][] = [[[2], [3, 4]], [[2], [5, 6]]]; // oxfmt-ignore
-    const objects = 'layers/sequential/layers/normalization/vars';
-    // prettier-ignore
-    const weights = hdf5('model.weights.h5', { [`${objects}/0`]: mean!, [`${objects}/1`]: variance!, [`${objects}/2`]: [[], [9]], 'layers/dense/vars/0': kernel });
-    const archive = written(
-      'my.keras',
-      zipSync({ 'config.json': Buffer.from(JSON.stringify(topology)), 'model.weights.h5': readFileSync(weights) }),
-    );
-    const own = 'model_weights/head/m/head/norm';
-    const names = {
-      model_weights: { layer_names: ['head', 'out'] },
-      'model_weights/head': { weight_names: ['mean', 'variance', 'count'].map((word) => `m/head/norm/${word}`) },
-      'model_weights/out': { weight_names: ['out/kernel'] },
-    };
-    // prettier-ignore
-    const numbers: Numbers = { [`${own}/mean`]: mean!, [`${own}/variance`]: variance!, [`${own}/count`]: [[], [9]], 'model_weights/out/out/kernel': kernel };
-    const whole = hdf5('model.h5', numbers, { '/': { model_config: JSON.stringify(topology), keras_version: '3.15.1' }, ...names });
-    for (const file of [archive, whole]) {
-      const imported = await importModel(file);
-      expect([...valuesOf(imported)]).toEqual([['out/kernel', [1, 2]]]);
-      expect(JSON.stringify(imported.model)).toContain('"mean":[3,4],"variance":[5,6]');
-    }
-  });
-
   it('a .keras archive with a model in it', async () => {
     const weights = hdf5('model.weights.h5', {
       'layers/dense/vars/0': LEGACY['model_weights/dense/dense/kernel:0']!,
@@ -275,6 +240,10 @@ describe('a file that is wrong is refused in words:', () => {
     return bytes;
   };
   const tensor = (name: string) => ({ name, shape: [1] });
+  const archived = (topology: string) => () => {
+    const weights = readFileSync(hdf5('model.weights.h5', { 'layers/dense/vars/0': [[1], [1]] }));
+    return written('my.keras', zipSync({ 'config.json': Buffer.from(topology), 'model.weights.h5': weights }));
+  };
   it.each<[what: string, make: () => string, code: string, message: string]>([
     ['nothing is there', () => join(root, 'nowhere'), 'MODEL_UNREADABLE', 'is not there'],
     ['an empty folder', folder, 'MODEL_UNREADABLE', 'holds none of model.json'],
@@ -297,6 +266,16 @@ describe('a file that is wrong is refused in words:', () => {
       () => written('x.keras', lying(zipSync({ 'config.json': Buffer.alloc(50, 'x') }))),
       'MODEL_UNREADABLE',
       'at most',
+    ],
+    ['a class of its own', archived('{"class_name":"MyModel","config":{}}'), 'MODEL_UNREADABLE', 'class_name must be one of'],
+    ['no topology in an archive', archived('null'), 'MODEL_UNREADABLE', 'topology'],
+    ['a model without config', archived('{"class_name":"Sequential"}'), 'MODEL_UNREADABLE', 'must be a non-empty list of layers'],
+    ['no layer', archived('{"class_name":"Sequential","config":{"layers":[null]}}'), 'MODEL_UNREADABLE', 'needs class_name and config'],
+    [
+      'lists in lists',
+      archived(`{"class_name":"Sequential","config":{"layers":${'['.repeat(20_000)}${']'.repeat(20_000)}}}`),
+      'MODEL_UNREADABLE',
+      'nested deeper',
     ],
     ['another archive', () => written('x.keras', zipSync({ 'readme.md': Buffer.from('x') })), 'MODEL_UNREADABLE', 'no model of Keras 3'],
     ['a path out of the folder', () => written('model.json', manifest(['../secret.bin'], [])), 'MODEL_UNREADABLE', 'without folders'],

@@ -126,7 +126,9 @@ function tensorOf(found: unknown, name: string, file: string): FoundTensor {
   if (dtype !== '<f' && dtype !== '<d')
     throw unreadable(file, `${name} has the type ${JSON.stringify(dtype)}; weights are float32 or float64`);
   // Read at once: the file is closed behind it.
-  const values = elements === 0 ? new Float32Array(0) : Float32Array.from(dataset.value as ArrayLike<number>);
+  const { value } = dataset;
+  const values =
+    elements === 0 ? new Float32Array(0) : Float32Array.from(typeof value === 'number' ? [value] : (value as ArrayLike<number>));
   if (values.length !== elements) throw unreadable(file, `${name} has ${values.length} numbers, and its shape says ${elements}`);
   return { name, shape, read: () => values };
 }

@@ -4,7 +4,7 @@
  */
 import { open, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { modelSchema, type RunSpec, type VariableSpec } from '@paceline/spec';
+import { modelSchema, type ModelTopology, type RunSpec, type VariableSpec } from '@paceline/spec';
 import { safetensorsHeader } from '@paceline/storage';
 import { ExportError } from '../export-error.js';
 import { assign } from './assign.js';
@@ -69,10 +69,16 @@ export async function readTopology(source: string): Promise<RunSpec['model']> {
 }
 
 function modelOf(found: FoundModel, source: string): RunSpec['model'] {
-  const topology = withStatistics(found.topology, found);
-  const result = modelSchema.safeParse(
-    topology !== null && typeof topology === 'object' && 'topology' in topology ? topology : { topology },
-  );
+  const { topology } = found;
+  const isWrapped = topology !== null && typeof topology === 'object' && 'topology' in topology;
+  const model = checked(isWrapped ? topology : { topology }, source);
+  // Files of other programs hold a topology alone.
+  if (isWrapped || typeof model !== 'object') return model;
+  return checked({ topology: withStatistics(model.topology as ModelTopology, found) }, source);
+}
+
+function checked(model: unknown, source: string): NonNullable<RunSpec['model']> {
+  const result = modelSchema.safeParse(model);
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   throw unreadable(source, `its topology does not train here: ${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`);
