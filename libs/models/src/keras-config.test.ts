@@ -83,6 +83,18 @@ describe('where masks meet', () => {
     expect(() => kerasConfig(planOf(layers, 'lstm'), 'm')).toThrow(new RegExp(`different masks meet.*${message}`));
   });
 
+  it('an operation is refused, which would become a layer with a mask', () => {
+    const tensor = (name: string) => ({ class_name: '__keras_tensor__', config: { keras_history: [name, 0, 0] } });
+    const plus = {
+      ...on('Add', 'met', []),
+      module: 'keras.src.ops.numpy',
+      inbound_nodes: [{ args: [tensor('ea'), tensor('eb')], kwargs: {} }],
+    };
+    expect(() => kerasConfig(planOf([EA, EB, plus, LSTM], 'lstm', { keras_version: '3.15.1' }), 'm')).toThrow(
+      /Add stands for an operation.*layer lstm uses it/,
+    );
+  });
+
   it.each([
     ['the same mask twice', [EA, on('Dense', 'd', ['ea'], { units: 4 }), on('Multiply', 'met', ['ea', 'd']), LSTM], {}],
     ['masks that nothing behind uses', [EA, EB, on('Add', 'met', ['ea', 'eb']), on('Flatten', 'lstm', ['met'])], {}],

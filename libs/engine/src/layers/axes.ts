@@ -66,22 +66,23 @@ const passingMasks = (stock: LayerClass): LayerClass =>
   };
 
 /**
- * Where masks meet in a layer that adds or compares: a step counts where all count, or, in Keras 3, where one does. Those of tf.js have a dimension too many,
- * and leave out the last one.
+ * Where masks meet in a layer that adds or compares: a step counts where all count, or, in Keras 3, where one does and each tensor has a mask. Those of tf.js
+ * have a dimension too many, and leave out the last one.
  */
 const meetingMasks =
   (className: string) =>
   (stock: LayerClass): LayerClass =>
     class extends stock {
       static override readonly className = className;
-      private readonly unites: boolean;
+      readonly unites: boolean;
       constructor(args: Args) {
         super(args);
         this.unites = args['unitesMasks'] === true;
       }
       override computeMask(_inputs: tf.Tensor | tf.Tensor[], mask?: tf.Tensor | tf.Tensor[]): tf.Tensor | tf.Tensor[] {
-        const [first, ...others] = ([mask].flat() as (tf.Tensor | null | undefined)[]).filter((each) => each != null);
-        if (!first) return null as unknown as tf.Tensor;
+        const given = [mask].flat() as (tf.Tensor | null | undefined)[];
+        const [first, ...others] = given.filter((each) => each != null);
+        if (!first || (this.unites && others.length + 1 < given.length)) return null as unknown as tf.Tensor;
         return tf.tidy(() => others.reduce((met, next) => (this.unites ? tf.logicalOr(met, next) : tf.logicalAnd(met, next)), first));
       }
     };

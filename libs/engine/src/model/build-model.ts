@@ -11,7 +11,7 @@ import * as tfl from '@tensorflow/tfjs-layers';
 import { LIMITS, type VariableSpec } from '@paceline/spec';
 import { checkActivations } from './check-activations.js';
 import { checkParts } from './check-built-layers.js';
-import { keepMasksApart } from './own-masks.js';
+import { endMasks, keepMasksApart } from './own-masks.js';
 import { leaveToTfjs } from '../layers/axes.js';
 import { registerLayers } from '../layers/register.js';
 import { messageOf, ModelError } from '../errors/model-error.js';
@@ -70,6 +70,8 @@ export function buildModel(plan: PlannedModel, root: string, allocate: boolean, 
   const budget = { elements: 0 };
   const methods = { addWeight: weightMaker(added, budget, allocate), warnOnIncompatibleInputShape: refuseOtherInput };
   const model = withLayerMethods(methods, () => (plan.sequential ? buildSequential(plan, root) : buildGraph(plan, root)));
+  const operations = new Set(plan.layers.filter(({ isOperation }) => isOperation).map(({ name }) => name));
+  endMasks(model.layers.filter(({ name }) => operations.has(name)));
   checkActivations(model, pathOf);
   if (asTfjs) leaveToTfjs(model.layers);
   else keepMasksApart(model.layers);

@@ -10,10 +10,24 @@ const TAKES_NO_MASK: ReadonlySet<string> = new Set(['MultiHeadAttention', 'Token
 /** They use a mask, and their output has none. */
 const ENDS_MASKS: ReadonlySet<string> = new Set(['GlobalAveragePooling1D']);
 
+/** In Keras 3 they take a masked step for the value that changes nothing (keras/src/layers/merging). */
+const MASKED_OTHERWISE: ReadonlySet<string> = new Set(['Maximum', 'Minimum', 'Multiply']);
+
 /** @throws ModelError */
 export function checkPlacement({ model, plan, pathOf }: BuiltModel): void {
   const masked = new Set(plan.layers.filter(({ isMasked }) => isMasked).map(({ name }) => name));
+  const unmasked = new Set(plan.layers.filter(({ isUnmasked }) => isUnmasked).map(({ name }) => name));
   for (const layer of model.layers) {
+    if (unmasked.has(layer.name) && sourcesOf(layer).some((source) => givesMask(source)))
+      throw new ModelError(
+        `${pathOf(layer.name)}.inbound_nodes`,
+        'is called without a mask in Keras, and a mask comes to it here: use mask_zero: false, and no Masking layer in front of it',
+      );
+    if (MASKED_OTHERWISE.has(layer.getClassName()) && isPartlyMasked(layer))
+      throw new ModelError(
+        pathOf(layer.name),
+        `where one tensor has a mask and another has none, ${layer.getClassName()} of Keras 3 leaves the masked steps out of account, and here it does not: use Add or Average, or mask_zero: false`,
+      );
     if (masked.has(layer.name) && !sourcesOf(layer).some((source) => givesMask(source)))
       throw new ModelError(
         `${pathOf(layer.name)}.inbound_nodes`,
@@ -66,17 +80,33 @@ interface Masking {
   readonly cell?: unknown;
   readonly forwardLayer?: unknown;
   readonly returnSequences?: boolean;
+  /** Of Keras 3: all tensors must have a mask. */
+  readonly unites?: boolean;
+}
+
+/** Where masks meet as in Keras 3: some of the tensors have one, and some have none. Operations have no masks. */
+function isPartlyMasked(layer: Layer): boolean {
+  const { unites, supportsMasking } = layer as unknown as Masking;
+  if (unites !== true || !supportsMasking) return false;
+  return layer.inboundNodes.some(({ inboundLayers }) => new Set(inboundLayers.map((source) => givesMask(source))).size > 1);
 }
 
 /** Whether a mask leaves a layer: one that it makes, or one that it passes on. */
-export function givesMask(layer: Layer, seen: Set<Layer> = new Set()): boolean {
-  if (seen.has(layer)) return false;
-  seen.add(layer);
-  const { supportsMasking, maskZero, cell, forwardLayer, returnSequences } = layer as unknown as Masking;
-  if (layer.getClassName() === 'Masking' || maskZero === true) return true;
+export function givesMask(layer: Layer, known: Map<Layer, boolean> = new Map()): boolean {
+  const found = known.get(layer);
+  if (found !== undefined) return found;
+  known.set(layer, false);
+  const { supportsMasking, maskZero, cell, forwardLayer, returnSequences, unites } = layer as unknown as Masking;
+  if (layer.getClassName() === 'Masking' || maskZero === true) {
+    known.set(layer, true);
+    return true;
+  }
   const endsHere =
     !supportsMasking || ENDS_MASKS.has(layer.getClassName()) || ((cell ?? forwardLayer) !== undefined && returnSequences !== true);
-  return !endsHere && sourcesOf(layer).some((source) => givesMask(source, seen));
+  const gives = (source: Layer): boolean => givesMask(source, known);
+  const passes = layer.inboundNodes.some(({ inboundLayers }) => (unites ? inboundLayers.every(gives) : inboundLayers.some(gives)));
+  known.set(layer, !endsHere && passes);
+  return !endsHere && passes;
 }
 
 interface ConvLstm {

@@ -4,10 +4,11 @@
  */
 import type * as tfl from '@tensorflow/tfjs-layers';
 
+type Layer = tfl.layers.Layer;
 type Apply = tfl.layers.Layer['apply'];
 
 /** Instances of layers only; no prototypes. */
-export function keepMasksApart(layers: readonly tfl.layers.Layer[]): void {
+export function keepMasksApart(layers: readonly Layer[]): void {
   for (const layer of layers) {
     const apply: Apply = layer.apply.bind(layer);
     layer.apply = (inputs, kwargs) => {
@@ -17,4 +18,9 @@ export function keepMasksApart(layers: readonly tfl.layers.Layer[]): void {
       return apply(inputs, own);
     };
   }
+}
+
+/** Layers in the place of operations, which know nothing of masks. */
+export function endMasks(layers: readonly Layer[]): void {
+  for (const layer of layers) Object.assign(layer, { supportsMasking: false, computeMask: () => null });
 }

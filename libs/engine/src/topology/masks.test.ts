@@ -222,6 +222,35 @@ describe('as Keras 3 writes them into a functional model', () => {
     loaded.engine.dispose();
   });
 
+  const NONE_GIVEN = { training: false, mask: null };
+  const pooled = on('GlobalAveragePooling1D', 'out', {}, [tensor('met', 0, 0)], NONE_GIVEN);
+  const plain = on('Embedding', 'plain', { input_dim: 5, output_dim: 3 }, [tensor('in', 0, 0)]);
+  const pair = (other: string) => [tensor('steps', 0, 0), tensor(other, 0, 0)];
+  const { module: _none, ...sumOfH5 } = on('Add', 'met', {}, pair('plain'));
+  it.each<[string, readonly object[]]>([
+    ['Add of a tensor with a mask and one without', [on('Add', 'met', {}, [pair('plain')])]],
+    ['Average of them', [on('Average', 'met', {}, [pair('plain')])]],
+    ['Subtract of them', [on('Subtract', 'met', {}, [pair('plain')])]],
+    [
+      'the operation +, of tensors of one mask',
+      [on('Dense', 'same', { units: 3 }, [tensor('steps', 0, 0)]), on('Add', 'met', {}, pair('same'), {}, OPS)],
+    ],
+    ['the operation + of an .h5 file, which says no module', [sumOfH5]],
+    ['the operation *', [on('Multiply', 'met', {}, pair('plain'), {}, OPS)]],
+  ])('behind %s there is no mask', async (_, layers) => {
+    const sumsOf = async (mask_zero: boolean) => {
+      const made = on('Embedding', 'steps', { input_dim: 5, output_dim: 3, mask_zero }, [tensor('in', 0, 0)]);
+      const others = JSON.stringify(layers).includes('"plain",0,0') ? [plain, ...layers] : layers;
+      const of = { model: model([input([STEPS]), made, ...others, pooled], 'out'), loss: 'meanSquaredError' as const };
+      const loaded = await loadedEngine(of, undefined, values);
+      const ids = Float32Array.of(3, 1, 2, 4, 2, 1, 0, 0, 4, 0, 0, 0);
+      const { metricSums } = step(loaded, { inputs: [ids], targets: [new Float32Array(COUNT * 3)], count: COUNT });
+      loaded.engine.dispose();
+      return metricSums;
+    };
+    expect(await sumsOf(true)).toEqual(await sumsOf(false));
+  });
+
   it.each<[string, readonly object[], string, string]>([
     [
       'a mask of other values',
@@ -246,6 +275,21 @@ describe('as Keras 3 writes them into a functional model', () => {
       'inbound_nodes',
       'no layer in front of it passes on',
     ],
+    [
+      'a mask that Keras has not',
+      [embedding, mean].map((layer) => ({
+        ...layer,
+        inbound_nodes: [{ ...layer.inbound_nodes[0], kwargs: layer === mean ? NONE_GIVEN : {} }],
+      })),
+      'inbound_nodes',
+      'called without a mask in Keras',
+    ],
+    ...['Multiply', 'Maximum', 'Minimum'].map((name): [string, readonly object[], string, string] => [
+      `${name} of a tensor with a mask and one without`,
+      [embedding, plain, on(name, 'met', {}, [pair('plain')]), pooled],
+      'layers.3',
+      'one tensor has a mask and another has none',
+    ]),
     [
       'a number in the place of a tensor',
       [embedding, on('Add', 'out', {}, [tensor('steps', 0, 0), 0.5])],

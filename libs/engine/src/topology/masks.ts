@@ -25,6 +25,16 @@ function argumentsOf(layer: LayerTopology): readonly unknown[] {
 /** They take a masked step for the value that changes nothing, such as 1 (keras/src/layers/merging). */
 const MASKED_OTHERWISE: ReadonlySet<string> = new Set(['Multiply', 'Maximum', 'Minimum']);
 
+/** Operations that bear the names of layers. */
+const OPERATIONS: ReadonlySet<string> = new Set(['Add', 'Maximum', 'Minimum', 'Multiply', 'Subtract']);
+
+/** Whether it is no layer, but an operation of keras.ops, such as a sum by `+`. In an .h5 file, which says no module, its call has the tensors one by one. */
+export function isOperation(layer: LayerTopology): boolean {
+  const { module } = layer as { readonly module?: unknown };
+  if (typeof module === 'string') return module.startsWith('keras.src.ops.');
+  return OPERATIONS.has(layer.class_name) && argumentsOf(layer).filter((one) => sourceOf(one) !== undefined).length > 1;
+}
+
 /** The masks of one model of a topology, without those of the models among its layers. */
 export class TopologyMasks {
   /** The tensors in the topology that stand for masks which layers of the model make. */
@@ -135,21 +145,24 @@ const PASSING: ReadonlySet<string> = new Set([
 /** The layers of a planned model that a mask comes to. */
 export function layersUnderMasks({ sequential, layers }: PlannedModel): ReadonlySet<string> {
   const byName = new Map(layers.map((layer) => [layer.name, layer]));
-  const sources = (layer: PlannedLayer): (PlannedLayer | undefined)[] =>
-    sequential ? [layers[layers.indexOf(layer) - 1]] : layer.calls.flat().map(([name]: Edge) => byName.get(name));
+  /** By the calls of a layer. */
+  const sources = (layer: PlannedLayer): (PlannedLayer | undefined)[][] =>
+    sequential ? [[layers[layers.indexOf(layer) - 1]]] : layer.calls.map((edges) => edges.map(([name]: Edge) => byName.get(name)));
   const known = new Map<PlannedLayer, boolean>();
   const gives = (layer: PlannedLayer | undefined): boolean => {
     if (!layer) return false;
     const found = known.get(layer);
     if (found !== undefined) return found;
     known.set(layer, false);
-    const { className, config } = layer;
+    const { className, config, isOperation: isOfOps } = layer;
     const inner = className === 'Bidirectional' ? (config['layer'] as { readonly config: Fields }).config : config;
-    const ends = !PASSING.has(className) || (RECURRENT.includes(className) && inner['returnSequences'] !== true);
+    const ends = isOfOps || !PASSING.has(className) || (RECURRENT.includes(className) && inner['returnSequences'] !== true);
     const result =
-      className === 'Masking' || (className === 'Embedding' && config['maskZero'] === true) || (!ends && sources(layer).some(gives));
+      className === 'Masking' ||
+      (className === 'Embedding' && config['maskZero'] === true) ||
+      (!ends && sources(layer).some((call) => (config['unitesMasks'] === true ? call.every(gives) : call.some(gives))));
     known.set(layer, result);
     return result;
   };
-  return new Set(layers.filter((layer) => sources(layer).some(gives)).map(({ name }) => name));
+  return new Set(layers.filter((layer) => sources(layer).flat().some(gives)).map(({ name }) => name));
 }

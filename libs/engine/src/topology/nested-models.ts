@@ -54,10 +54,16 @@ function nameUnder(prefix: string, { name, path }: { readonly name: string; read
 }
 
 function placed(layer: PlannedLayer, name: string, isInFrozen: boolean): PlannedLayer {
-  const { className, config, path, isMasked } = layer;
+  const { className, config, path, isMasked, isUnmasked, isOperation } = layer;
   const isFrozen = isInFrozen || layer.isFrozen === true;
   const made = { className, name, config: Object.assign({}, config, { name }), calls: [], path };
-  return Object.assign(made, isFrozen && { isFrozen }, isMasked && { isMasked });
+  return Object.assign(
+    made,
+    isFrozen && { isFrozen },
+    isMasked && { isMasked },
+    isUnmasked && { isUnmasked },
+    isOperation && { isOperation },
+  );
 }
 
 interface Building extends PlannedLayer {

@@ -12,7 +12,7 @@ import { fieldsOf, isModelClass, layersOf, type LayerTopology, type ModelTopolog
 import { isAttentionArgument, namedTensors, settingsOfCalls } from './attention-calls.js';
 import { takeTrainable } from './frozen-layers.js';
 import { ModelError } from '../errors/model-error.js';
-import { TopologyMasks } from './masks.js';
+import { isOperation, TopologyMasks } from './masks.js';
 import { flattened } from './nested-models.js';
 import type { Edge, ModelPlan, NestedPlan, PlannedLayer, PlannedModel } from './planned-model.js';
 import { checkSettings } from './settings/check-settings.js';
@@ -42,6 +42,8 @@ function planOf(topology: ModelTopology, root: string, dialect: Dialect): ModelP
   const sequential = topology.class_name === 'Sequential';
   const names = new Set<string>();
   const masks = new TopologyMasks(listed);
+  // The mask of a tensor that a model gives is known when it is called, and not written.
+  const saysMasks = !listed.some((layer) => isModelClass(layer.class_name));
   const layers = listed.flatMap((layer, index): (PlannedLayer | NestedPlan)[] => {
     const path = `${root}.config.layers.${index}`;
     const name = nameOf(layer, index, path, names);
@@ -55,7 +57,15 @@ function planOf(topology: ModelTopology, root: string, dialect: Dialect): ModelP
     if (layer.class_name === 'InputLayer') delete config['dtype']; // class indices and token ids are float32 too, and cast by the layers that take them
     const isFrozen = takeTrainable(config, `${path}.config`);
     const planned = { className: layer.class_name, name, config: Object.assign(config, { name }), calls, path };
-    return [Object.assign(planned, isFrozen && { isFrozen }, isCalledWithMask(layer) && { isMasked: true })];
+    return [
+      Object.assign(
+        planned,
+        isFrozen && { isFrozen },
+        isCalledWith(layer, isObject) && { isMasked: true },
+        saysMasks && isCalledWith(layer, (mask) => mask === null) && { isUnmasked: true },
+        isOperation(layer) && { isOperation: true },
+      ),
+    ];
   });
   if (sequential) return { sequential, layers, inputs: [], outputs: [] };
   const outputs = endsOf(topology.config['output_layers'], `${root}.config.output_layers`);
@@ -162,8 +172,9 @@ function callsOf(
   });
 }
 
-const isCalledWithMask = ({ inbound_nodes: nodes }: LayerTopology): boolean =>
-  (nodes ?? []).some((node) => isObject(node) && isObject(node['kwargs']) && isObject(node['kwargs']['mask']));
+/** Whether Keras 3 writes such a mask at a call of a layer. */
+const isCalledWith = ({ inbound_nodes: nodes }: LayerTopology, is: (mask: unknown) => boolean): boolean =>
+  (nodes ?? []).some((node) => isObject(node) && isObject(node['kwargs']) && is(node['kwargs']['mask']));
 
 /** The arguments of a call beside its tensors. Null is the same as none. */
 const argumentsIn = (given: unknown): [name: string, value: unknown][] =>

@@ -16,6 +16,10 @@ export interface PlannedLayer {
   readonly isFrozen?: boolean;
   /** Keras passes a mask at its calls. */
   readonly isMasked?: boolean;
+  /** Keras names no mask at its calls, although it takes one. */
+  readonly isUnmasked?: boolean;
+  /** An operation of Keras, behind which nothing has a mask. */
+  readonly isOperation?: boolean;
 }
 
 /** The shape that a nested model wants of a tensor that it is called on. */

@@ -56,13 +56,17 @@ export function refuseOtherMasks({ sequential, layers }: PlannedModel): void {
     if (other) refuse(other, `layer ${layer.name} uses it`);
   }
   for (const layer of layers.filter(({ className }) => MASKED_OTHERWISE.has(className)))
-    for (const edges of layer.calls) if (!areSame(edges.map(maskOf))) refuse(layer, 'it computes otherwise with them');
+    for (const edges of layer.calls)
+      if (!areSame(edges.map(maskOf)) || (layer.isOperation && maskOf(edges[0]!))) refuse(layer, 'it computes otherwise with them');
 }
 
-function refuse({ className, path }: PlannedLayer, why: string): never {
+function refuse({ className, path, isOperation }: PlannedLayer, why: string): never {
+  const what = isOperation
+    ? `${className} stands for an operation, behind which there is no mask, and as a layer of Keras 3 it has one`
+    : `where different masks meet, or a mask and none, ${className} of Keras 3 makes another mask of them`;
   throw new ExportError(
     'LAYER_NOT_EXPORTABLE',
-    `where different masks meet, or a mask and none, ${className} of Keras 3 makes another mask of them, and ${why}: use mask_zero: false, or give the layer tensors of one mask; the formats safetensors and npz take every model.`,
+    `${what}, and ${why}: use mask_zero: false, and no Masking; the formats safetensors and npz take every model.`,
     path,
   );
 }
@@ -76,6 +80,7 @@ function maskBehind(layer: PlannedLayer, edges: readonly Edge[], maskOf: (edge: 
   const masks = edges.map(maskOf);
   if (masks.length === 1 || !(MERGING.has(className) || className === 'Concatenate')) return masks[0];
   const steps = [...new Set(masks.map((mask) => mask?.steps))].sort().join('|');
+  if (layer.isOperation && masks.some((mask) => mask !== undefined)) return { steps, other: layer };
   const before = masks.find((mask) => mask?.other)?.other;
   if (areSame(masks)) return masks[0] && { steps: masks[0].steps, other: before };
   if (config['unitesMasks'] === true) return masks.includes(undefined) ? undefined : { steps, other: before };

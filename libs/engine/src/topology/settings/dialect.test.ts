@@ -36,6 +36,7 @@ it('what Keras 3 means by a name or leaves out is said to tf.js, in wrapped laye
     unitForgetBias: true,
   });
   expect(configOf('LeakyReLU', { negative_slope: 0.1 }, 'keras3')).toMatchObject({ alpha: 0.1 });
+  expect(configOf('Subtract', {}, 'keras3')).toEqual({ unitesMasks: true });
   const lecun = { class_name: 'LecunNormal', config: {} };
   expect(configOf('Dense', { kernel_initializer: lecun, bias_initializer: 'lecun_uniform' }, 'keras3')).toEqual({
     kernelInitializer: { className: 'LeCunNormal', config: {} },

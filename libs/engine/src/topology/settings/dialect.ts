@@ -101,8 +101,8 @@ const KERAS_3_DEFAULTS: Readonly<Record<string, Config>> = {
   Softmax: { axis: -1 },
 };
 
-/** In Keras 3 a step counts behind them where one of the masks says so, in tf.js and Keras 2 where all do. */
-const MEETING: ReadonlySet<string> = new Set(['Add', 'Average', 'Maximum', 'Minimum', 'Multiply']);
+/** In Keras 3 a step counts behind them where one of the masks says so, and all do where one tensor has no mask; in tf.js and Keras 2 where all masks do. */
+const MEETING: ReadonlySet<string> = new Set(['Add', 'Average', 'Maximum', 'Minimum', 'Multiply', 'Subtract']);
 
 /** Settings that tf.js knows by another name, and what they mean in the dialect. */
 function adapted(className: string, config: Config, dialect: Dialect): Config {
