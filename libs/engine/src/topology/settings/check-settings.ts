@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { fieldsOf, isMaskOperation, layersOf, type ConfigField, type FoundLayer, type ModelTopology } from '@paceline/spec';
 import { ModelError } from '../../errors/model-error.js';
 import { valueOf, type Dialect } from './dialect.js';
-import { EVERY_LAYER, KERAS_3_SETTINGS, LAYER_SETTINGS, MODEL_SETTINGS, NESTED_SETTINGS } from './layer-settings.js';
+import { EVERY_LAYER, KERAS_SETTINGS, LAYER_SETTINGS, MODEL_SETTINGS, NESTED_SETTINGS } from './layer-settings.js';
 import { snakeCase, type Setting, type Settings } from './setting.js';
 
 type Fields = ReadonlyMap<string, ConfigField>;
@@ -37,12 +37,12 @@ export function checkSettings(topology: ModelTopology, root: string, dialect: Di
     const { registered_name: registered } = layer as { readonly registered_name?: unknown };
     if (typeof registered === 'string' && registered.includes('>') && registered !== `keras_hub>${HUB_LAYER}`)
       throw new ModelError(`${at}.registered_name`, `is a class of your own, not the ${layer.class_name} of Keras, which may be used`);
-    const keras3 = dialect === 'keras3' ? (KERAS_3_SETTINGS as Readonly<Record<string, Settings>>)[layer.class_name] : undefined;
+    const ofKeras = dialect === 'tfjs' ? undefined : (KERAS_SETTINGS as Readonly<Record<string, Settings>>)[layer.class_name];
     const fields = fieldsOf(layer.config);
     // The cell's settings, where tf.js has written them beside the cell as well.
     const inCell = layer.class_name === 'RNN' ? settingsOfCell(fields) : undefined;
     const isBesideCell = (key: string, value: unknown): boolean => isDeepStrictEqual(inCell?.get(key)?.value, value);
-    checkConfig(layer.class_name, tableOf(layer.class_name), keras3 ?? {}, layer.config, `${at}.config`, isBesideCell);
+    checkConfig(layer.class_name, tableOf(layer.class_name), ofKeras ?? {}, layer.config, `${at}.config`, isBesideCell);
     const fault = faultAmong(one, fields, hasMasks);
     if (fault) throw new ModelError(`${at}.config.${fields.get(fault.key)?.key ?? fault.key}`, fault.message);
   }

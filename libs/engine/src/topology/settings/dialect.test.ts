@@ -16,8 +16,9 @@ it.each([
   ['Keras 3', model([input({ batch_shape: [null, 1] }, marks), dense({}, marks)], marks), 'keras3'],
   ['Keras 3 without marks', model([input({ batch_shape: [null, 1] }), dense()]), 'keras3'],
   ['Keras 3 by its version', model([dense()], { keras_version: '3.15.1' }), 'keras3'],
-  ['Keras 2 by its version', model([input({ batch_shape: [null, 1] })], { keras_version: '2.15.0' }), 'tfjs'],
-  ['the last Keras 2', model([input({ batch_input_shape: [null, 1] }, marks), dense({}, marks)], marks), 'tfjs'],
+  ['Keras 2 by its version', model([input({ batch_shape: [null, 1] })], { keras_version: '2.15.0' }), 'keras2'],
+  ['the last Keras 2', model([input({ batch_input_shape: [null, 1] }, marks), dense({}, marks)], marks), 'keras2'],
+  ['tf.js by its version', model([input({ batch_shape: [null, 1] })], { keras_version: 'tfjs-layers 4.22.0' }), 'tfjs'],
 ])('a topology of %s is known', (_, topology, dialect) => {
   expect(dialectOf(topology)).toBe(dialect);
 });
@@ -42,6 +43,14 @@ it('what Keras 3 means by a name or leaves out is said to tf.js, in wrapped laye
     kernelInitializer: { className: 'LeCunNormal', config: {} },
     biasInitializer: 'leCunUniform',
   });
+});
+
+it.each([
+  ['tfjs', {}],
+  ['keras2', { isExact: true }],
+  ['keras3', { isExact: true }],
+] as const)('a CenterCrop of %s cuts the middle out, or resamples it', (dialect, expected) => {
+  expect(configOf('CenterCrop', {}, dialect)).toEqual(expected);
 });
 
 it('arguments of a call are refused, but for the training that fit decides in Keras 3', () => {

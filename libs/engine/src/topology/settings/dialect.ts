@@ -5,8 +5,8 @@
 import { camelCase, fieldsOf, layersOf, type ModelTopology } from '@paceline/spec';
 import { HARD_SIGMOID_OF_KERAS_3 } from '../../layers/activations/activation-names.js';
 
-/** tf.js and Keras 2 mean the same. */
-export type Dialect = 'tfjs' | 'keras3';
+/** tf.js and Keras 2 mean the same, but for what they do with images. */
+export type Dialect = 'tfjs' | 'keras2' | 'keras3';
 type Config = Record<string, unknown>;
 
 /** Enumeration values that tf.js spells with an underscore, although its own loader takes it away. */
@@ -26,17 +26,18 @@ const INITIALIZER_NAMES: Readonly<Record<string, string>> = {
 const isObject = (value: unknown): value is Config => value !== null && typeof value === 'object' && !Array.isArray(value);
 
 /**
- * By `keras_version` where the topology has it, else by what only Keras 3 writes: `batch_shape`, and `module` or `registered_name` beside a
- * class, which the last releases of Keras 2 write too, with `batch_input_shape`.
+ * By `keras_version` where the topology has it, which tf.js writes as "tfjs-layers" and its own version, else by what only Keras 3 writes: `batch_shape`,
+ * and `module` or `registered_name` beside a class, which the last releases of Keras 2 write too, with `batch_input_shape`.
  */
 export function dialectOf(topology: ModelTopology): Dialect {
   const version = (topology as { readonly keras_version?: unknown }).keras_version;
-  if (typeof version === 'string' && /^\d+\./.test(version)) return Number.parseInt(version, 10) >= 3 ? 'keras3' : 'tfjs';
+  if (typeof version === 'string' && version.startsWith('tfjs-layers')) return 'tfjs';
+  if (typeof version === 'string' && /^\d+\./.test(version)) return Number.parseInt(version, 10) >= 3 ? 'keras3' : 'keras2';
   const listed = layersOf(topology).filter(({ path }) => path.at(-2) === 'layers');
   const all = listed.map(({ layer }) => ({ layer, fields: fieldsOf(layer.config) }));
-  if (all.some(({ fields }) => fields.has('batchInputShape'))) return 'tfjs';
-  const isMarked = (part: object): boolean => 'module' in part || 'registered_name' in part;
-  return isMarked(topology) || all.some(({ layer, fields }) => isMarked(layer) || fields.has('batchShape')) ? 'keras3' : 'tfjs';
+  const isMarked = [topology, ...all.map(({ layer }) => layer)].some((part) => 'module' in part || 'registered_name' in part);
+  if (all.some(({ fields }) => fields.has('batchInputShape'))) return isMarked ? 'keras2' : 'tfjs';
+  return isMarked || all.some(({ fields }) => fields.has('batchShape')) ? 'keras3' : 'tfjs';
 }
 
 /** The config of a layer as the constructor of tf.js takes it: keys and enumeration values in camel case. */
@@ -112,10 +113,10 @@ function adapted(className: string, config: Config, dialect: Dialect): Config {
   // Keras 2 writes it, and does not use it; tf.js would refuse it.
   if (className === 'SeparableConv2D') delete result['kernelInitializer'];
   if (className === 'BatchNormalization' && Array.isArray(result['axis'])) result['axis'] = (result['axis'] as unknown[])[0];
+  // Keras cuts the middle out; tf.js resamples it.
+  if (className === 'CenterCrop' && dialect !== 'tfjs') result['isExact'] = true;
   if (dialect !== 'keras3') return result;
   for (const key of ['activation', 'recurrentActivation']) if (result[key] === 'hardSigmoid') result[key] = HARD_SIGMOID_OF_KERAS_3;
   if (MEETING.has(className)) result['unitesMasks'] = true;
-  // Keras cuts the middle out; tf.js resamples it.
-  if (className === 'CenterCrop') result['isExact'] = true;
   return result;
 }

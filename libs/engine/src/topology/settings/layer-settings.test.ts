@@ -206,6 +206,7 @@ describe('is refused, with its path and what to write instead:', () => {
     ['masks of tokens', 'TokenAndPositionEmbedding', { vocabulary_size: 1, mask_zero: true }, 'mask_zero', 'takes no masks'],
     ['outputs side by side', 'Bidirectional', { layer: layer({}), merge_mode: null }, 'merge_mode', '"concat"'],
     ['samples at the centres of pixels', 'UpSampling2D', { interpolation: 'bilinear' }, 'interpolation', 'centres', 'keras3'],
+    ['samples at the centres of pixels in Keras 2', 'UpSampling2D', { interpolation: 'bilinear' }, 'interpolation', 'centres', 'keras2'],
   ])('%s', (_, name, config, key, message, dialect) => {
     const refused = expect.objectContaining({
       path: `m.config.layers.0.config.${key}`,

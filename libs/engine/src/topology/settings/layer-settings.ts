@@ -264,8 +264,8 @@ function convLstm(): Settings {
   return { ...cell, ...images, ...SEQUENCE, dilationRate: NOT_DILATED };
 }
 
-/** Where Keras 3 means something else by a value than tf.js computes. */
-export const KERAS_3_SETTINGS: Readonly<Partial<Record<ClassName, Settings>>> = {
+/** Where Keras, 2 and 3, means something else by a value than tf.js computes. */
+export const KERAS_SETTINGS: Readonly<Partial<Record<ClassName, Settings>>> = {
   UpSampling2D: {
     interpolation: only(
       ['nearest', null],
