@@ -3,6 +3,7 @@ import type * as tfl from '@tensorflow/tfjs-layers';
 import type { BuiltModel } from './build-model.js';
 import { withInner } from '../layers/inner-layers.js';
 import { ModelError } from '../errors/model-error.js';
+import type { PlannedLayer } from '../topology/planned-model.js';
 
 type Layer = tfl.layers.Layer;
 
@@ -15,13 +16,18 @@ const MASKED_OTHERWISE: ReadonlySet<string> = new Set(['Maximum', 'Minimum', 'Mu
 
 /** @throws ModelError */
 export function checkPlacement({ model, plan, pathOf }: BuiltModel): void {
-  const masked = new Set(plan.layers.filter(({ isMasked }) => isMasked).map(({ name }) => name));
-  const unmasked = new Set(plan.layers.filter(({ isUnmasked }) => isUnmasked).map(({ name }) => name));
+  const named = (is: (layer: PlannedLayer) => boolean | undefined): Set<string> => new Set(plan.layers.filter(is).map(({ name }) => name));
+  const [masked, unmasked, operations] = [named((one) => one.isMasked), named((one) => one.isUnmasked), named((one) => one.isOperation)];
   for (const layer of model.layers) {
     if (unmasked.has(layer.name) && sourcesOf(layer).some((source) => givesMask(source)))
       throw new ModelError(
         `${pathOf(layer.name)}.inbound_nodes`,
         'is called without a mask in Keras, and a mask comes to it here: use mask_zero: false, and no Masking layer in front of it',
+      );
+    if (operations.has(layer.name) && hasRanks(layer))
+      throw new ModelError(
+        `${pathOf(layer.name)}.inbound_nodes`,
+        'is an operation on tensors of different ranks, which Keras lines up at their last dimensions: put a Reshape in front, or call the layer of this name',
       );
     if (MASKED_OTHERWISE.has(layer.getClassName()) && isPartlyMasked(layer))
       throw new ModelError(
@@ -55,6 +61,11 @@ export function checkPlacement({ model, plan, pathOf }: BuiltModel): void {
         );
     }
   }
+}
+
+/** Whether it is called on tensors of different ranks. */
+function hasRanks(layer: Layer): boolean {
+  return layer.inboundNodes.some(({ inputShapes }) => new Set((inputShapes as (number | null)[][]).map((shape) => shape.length)).size > 1);
 }
 
 /** The layers whose output a layer is called on. */

@@ -291,6 +291,17 @@ describe('as Keras 3 writes them into a functional model', () => {
       'one tensor has a mask and another has none',
     ]),
     [
+      'an operation on tensors of different ranks',
+      [
+        plain,
+        on('GlobalMaxPooling1D', 'last', {}, [tensor('plain', 0, 0)]),
+        on('Add', 'sum', {}, [tensor('plain', 0, 0), tensor('last', 0, 0)], {}, OPS),
+        on('GlobalMaxPooling1D', 'out', {}, [tensor('sum', 0, 0)]),
+      ],
+      'layers.3.inbound_nodes',
+      'different ranks',
+    ],
+    [
       'a number in the place of a tensor',
       [embedding, on('Add', 'out', {}, [tensor('steps', 0, 0), 0.5])],
       'inbound_nodes.0',
