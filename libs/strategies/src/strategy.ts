@@ -170,9 +170,12 @@ export abstract class Strategy {
     return distributed(dataset, this.exchange.local);
   }
 
-  /** Each replica takes whole batches, one after the other, of the dataset that the function makes for this process. */
+  /**
+   * Each replica takes whole batches, one after the other, of the dataset that the function makes for this process. Over several processes all of them
+   * take as many steps: where one has no batch left, its replicas get batches without rows.
+   */
   distributeDatasetsFromFunction(make: (context: InputContext) => BatchSource | Promise<BatchSource>): DistributedDataset {
-    return distributedFromFunction(make, this.exchange.local);
+    return distributedFromFunction(make, this.exchange.local, this.combined().share);
   }
 
   /** @internal */

@@ -2,6 +2,8 @@
 import { replicaRows } from '@paceline/learning';
 import * as tfc from '@tensorflow/tfjs-core';
 import { ArgumentError } from '../errors.js';
+import type { Share } from './combine.js';
+import { CommonTurns } from './common-turns.js';
 import { mapLeaves, PerReplica } from './per-replica.js';
 
 /** Replicas [from, to) of all are those of this process. */
@@ -118,10 +120,14 @@ export const distributed = (source: BatchSource, local: LocalReplicas): Distribu
     }),
   );
 
-/** Every replica takes a batch of its own. Where the last ones are fewer than replicas, the others get a batch without rows. */
+/**
+ * Every replica takes a batch of its own. Where the last ones are fewer than replicas, the others get a batch without rows.
+ * @param share with other processes: all of them go on as long as one has a batch
+ */
 export function distributedFromFunction(
   make: (context: InputContext) => BatchSource | Promise<BatchSource>,
   local: LocalReplicas,
+  share?: Share,
 ): DistributedDataset {
   const context: InputContext = {
     numInputPipelines: local.processes,
@@ -132,20 +138,22 @@ export function distributedFromFunction(
       throw new ArgumentError(`a batch of ${globalBatchSize} examples cannot be shared out evenly to ${local.replicas} replicas`);
     },
   };
+  let passes = 0;
   const parts = async function* (batches: Iterator<unknown>): AsyncGenerator<unknown, void> {
+    const turns = share && new CommonTurns(share, ++passes);
+    let isOver = false;
     for (;;) {
       const own: unknown[] = [];
-      while (own.length < local.to - local.from) {
+      while (!isOver && own.length < local.to - local.from) {
         const { value, done } = await batches.next();
         if (value !== null && value !== undefined) own.push(value);
-        if (done) break;
+        isOver = done === true;
       }
-      const isLast = own.length < local.to - local.from;
-      if (own.length === 0) return;
       const [first] = own;
-      while (own.length < local.to - local.from) own.push(mapLeaves(first, (leaf) => tfc.slice(leaf as tfc.Tensor, 0, 0)));
+      if (!(turns ? turns.goOn(first) : own.length > 0)) return;
+      while (own.length < local.to - local.from)
+        own.push(turns ? turns.empty() : mapLeaves(first, (leaf) => tfc.slice(leaf as tfc.Tensor, 0, 0)));
       yield together(own);
-      if (isLast) return;
     }
   };
   return new DistributedDataset(async function* () {
