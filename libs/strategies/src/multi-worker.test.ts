@@ -268,44 +268,6 @@ await one.dispose();
   }
 });
 
-it('processes with unequal numbers of batches take as many steps, in every epoch, also where one has no batch', async () => {
-  programs.write(
-    'rows-step.mjs',
-    `export const sums = async ({ tf, allReduce }, { x, note }) => ({ sum: await allReduce('sum', tf.sum(x).dataSync()[0]), shape: x.shape, note: [note.dtype, ...note.shape] });`,
-  );
-  const source = `${BUILD}
-const strategy = new MultiWorkerMirroredStrategy({ replicas: 4, threads: 1, deadlineMs: 20_000 });
-// Batches 0 to 4 have four rows each: three are those of the first process, two those of the third.
-const dataset = strategy.distributeDatasetsFromFunction(({ numInputPipelines, inputPipelineId }) =>
-  [0, 1, 2, 3, 4].filter((i) => inputPipelineId !== 1 && i % 2 === Math.floor(inputPipelineId / 2)).map((i) => ({ x: tf.fill([4, 2], 10 ** i), note: tf.fill([4], i, 'int32') })));
-const seen = [];
-for (let epoch = 0; epoch < 2; epoch++)
-  for await (const batch of dataset) {
-    const { sum, shape, note } = await strategy.run({ module: new URL('./rows-step.mjs', import.meta.url), name: 'sums' }, [batch]);
-    seen.push({ epoch, sum: sum.values[0], rows: shape[0].values, width: shape[1].values[0], note: note[0].values[0] });
-  }
-say({ seen, ids: strategy.reduce('sum', strategy.distributeValuesFromFunction(({ replicaIdInSyncGroup: id }) => id)).dataSync()[0] });
-await strategy.dispose();
-`;
-  const all = await results(await started(programs, source, 3));
-  // The third process has two replicas, and the others one each.
-  const rows = [
-    [[4], [4], [4]],
-    [[0], [0], [0]],
-    [
-      [4, 4],
-      [0, 0],
-      [0, 0],
-    ],
-  ];
-  for (const [process, result] of all.entries()) {
-    const epochs = [0, 1].flatMap((epoch) =>
-      [8 * (1 + 10 + 1000), 8 * 100, 8 * 10_000].map((sum, step) => ({ epoch, sum, rows: rows[process]![step], width: 2, note: 'int32' })),
-    );
-    expect(result).toEqual({ seen: epochs, ids: 6 });
-  }
-});
-
 it.runIf(IS_SOAK)('says when the processes predict for different rows', async () => {
   const program = (more: string): string => `${BUILD}
 const strategy = new MultiWorkerMirroredStrategy({ threads: 1, deadlineMs: 20_000 });

@@ -13,6 +13,12 @@ interface Place {
   readonly share: Share;
 }
 
+/** What a process says of a meeting. */
+interface Said {
+  readonly point: CommonPoint;
+  readonly fn: string;
+}
+
 export class GroupCalls {
   private readonly values: SharedArrayBuffer;
   private meetings = 0;
@@ -33,7 +39,12 @@ export class GroupCalls {
     const { share } = this.place;
     const what = `meeting ${++this.meetings} of functions in replicas`;
     const own = at.reason === undefined ? failures : [...failures, { replica: share.from, message: at.reason }];
-    const called = await group.run({ what, values: encoded([at.kind, at.length, at.form]), failures: own, operations: [] });
+    const called = await group.run({
+      what,
+      values: encoded({ point: [at.kind, at.length, at.form], fn: at.fn } satisfies Said),
+      failures: own,
+      operations: [],
+    });
     const all = called.failures.length > 0 ? called.failures : this.unequal(called);
     if (all.length === 0 && at.kind !== ENDED && at.kind !== FAILED_POINT) await this.add(group, at.length, what);
     return { failures: all, goesOn: all.length === 0 && at.kind !== FAILED_POINT };
@@ -46,12 +57,18 @@ export class GroupCalls {
   }
 
   private unequal({ values }: Called): Failure[] {
-    const points = values.map((value) => JSON.parse(Buffer.from(value).toString()) as CommonPoint);
+    const said = values.map((value) => JSON.parse(Buffer.from(value).toString()) as Said);
     const { members, share } = this.place;
-    return unequalPoints(
-      points,
-      points.map((_, member) => replicasOf(share.replicas, members, member).from),
-    );
+    const firsts = said.map((_, member) => replicasOf(share.replicas, members, member).from);
+    const [{ fn }] = said as [Said];
+    const other = said.findIndex((each) => each.fn !== fn);
+    if (other < 0)
+      return unequalPoints(
+        said.map(({ point }) => point),
+        firsts,
+      );
+    const told = `replica ${firsts[0]} is in ${fn}, and replica ${firsts[other]} in ${said[other]!.fn}`;
+    return [{ replica: firsts[other]!, message: `${told}: every process must call the same functions, in the same order` }];
   }
 
   private async add(group: Group, length: number, what: string): Promise<void> {

@@ -15,7 +15,8 @@ interface Combined {
   readonly share: Share | undefined;
 }
 
-function tensorsOf(leaf: unknown, path: string, { share }: Combined): tfc.Tensor[] {
+/** @param act in words, for all processes to compare */
+function tensorsOf(leaf: unknown, path: string, { share }: Combined, act: string): tfc.Tensor[] {
   const own = ownTensorsOf(leaf, path);
   if (!share) return own;
   if (!(leaf instanceof PerReplica))
@@ -24,7 +25,7 @@ function tensorsOf(leaf: unknown, path: string, { share }: Combined): tfc.Tensor
     if (tensor.dtype === 'float32') return { shape: tensor.shape, values: Float32Array.from(tensor.dataSync<'float32'>()) };
     throw new ArgumentError(`value${path}: over several processes tensors of float32 can be combined, and this one has ${tensor.dtype}`);
   });
-  return share(`value${path} of replicas`, arrays).map(({ shape, values }) => tfc.tensor(values, shape));
+  return share(`${act} of value${path} of replicas`, arrays).map(({ shape, values }) => tfc.tensor(values, shape));
 }
 
 function ownTensorsOf(leaf: unknown, path: string): tfc.Tensor[] {
@@ -62,7 +63,7 @@ export function reduce(op: ReduceOp, value: unknown, axis: number | null, combin
         throw new ArgumentError(
           `value${path}: ${combined.replicas} replicas have this value in common, and what its sum would be is not clear: take ReduceOp.MEAN, or make a PerReplica`,
         );
-      const tensors = tensorsOf(leaf, path, combined);
+      const tensors = tensorsOf(leaf, path, combined, `the ${op}${axis === null ? '' : ` along axis ${axis}`}`);
       if (axis !== null) {
         const places = tensors.map(({ rank }) => axisOf(axis, rank, path));
         const total = sum(tensors.map((tensor, i) => tfc.sum(tensor, places[i])));
@@ -82,7 +83,7 @@ export function reduce(op: ReduceOp, value: unknown, axis: number | null, combin
 export const gather = (value: unknown, axis: number, combined: Combined): unknown =>
   mapLeaves(value, (leaf, path) =>
     tfc.tidy(() => {
-      const tensors = tensorsOf(leaf, path, combined);
+      const tensors = tensorsOf(leaf, path, combined, `gather along axis ${axis}`);
       const [{ rank }] = tensors as [tfc.Tensor];
       if (rank === 0) throw new ArgumentError(`value${path}: numbers have no axis to be joined along: use localResults`);
       return tfc.concat(tensors, axisOf(axis, rank, path));

@@ -75,6 +75,8 @@ export type Outcome =
 type Growable = SharedArrayBuffer & { grow(bytes: number): void };
 
 export class Meeting {
+  /** The function that replicas are in, for people too. */
+  fn = '';
   private meets = 0;
   private readonly points: Int32Array;
   private readonly decisions: Int32Array;
@@ -108,7 +110,7 @@ export class Meeting {
       this.all();
     }
     const { others } = this;
-    if (others && !this.agree(others, { kind: aborted ? FAILED_POINT : kind, length, form, reason: aborted?.reason }))
+    if (others && !this.agree(others, { kind: aborted ? FAILED_POINT : kind, length, form, reason: aborted?.reason, fn: this.fn }))
       return aborted ?? { kind: 'aborted', reason: undefined };
     if (aborted) return aborted;
     if (kind === ENDED) return { kind: 'over' };

@@ -187,6 +187,8 @@ export interface Met {
   readonly form: number;
   /** Why they cannot go on, where no replica has said it. */
   readonly reason: string | undefined;
+  /** The function that they are in, for people too: its name, and that of its module. */
+  readonly fn: string;
 }
 
 /** What the replicas of functions share (meeting.ts). */

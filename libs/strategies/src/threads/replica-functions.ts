@@ -33,6 +33,9 @@ interface OwnReplicas {
 }
 
 const keyOf = ({ module, name }: Pick<ReplicaCall, 'module' | 'name'>): string => `${name} of ${module}`;
+/** Processes may have the program in different folders. */
+const inWords = ({ module, name }: Pick<ReplicaCall, 'module' | 'name'>): string =>
+  `${name} of ${module.startsWith('data:') ? 'a data: module' : new URL(module).pathname.split('/').at(-1)}`.slice(0, 300);
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export class ReplicaFunctions {
@@ -77,6 +80,7 @@ export class ReplicaFunctions {
   async call(call: ReplicaCall): Promise<FromThread> {
     (await this.backend).activate();
     const { own, meeting, states, tellGroup } = this;
+    meeting.fn = inWords(call);
     const run = new Run({ called: this.functions.get(keyOf(call))!, own, meeting, states, tellGroup }, call);
     return run.ended;
   }
