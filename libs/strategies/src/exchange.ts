@@ -93,6 +93,8 @@ export interface Trainer {
   readonly slots: readonly FlatValues[];
   /** Says that the parameters were written to. */
   touch(): void;
+  /** Says that the slots were written to. Where it is missing, they are what the next step begins with anyway. */
+  slotsWritten?(): void;
   /** Variables that keep their values, by path. */
   freeze(paths: readonly string[]): void;
   /**

@@ -148,6 +148,46 @@ await strategy.dispose();
   }
 });
 
+it('predicts, meets and steps together with one model while an exchange of another is under way', async () => {
+  const source = `${PROGRAM}
+import { existsSync, writeFileSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
+const strategy = new LocalUpdateStrategy({ replicas: 2, threads: 1, localSteps: 4, delay: 3, syncSteps: 1, deadlineMs: 20_000 });
+const module = new URL('./meets.mjs', import.meta.url);
+const [a, b, c] = [build(), build(), build()];
+for (const model of [a, b, c]) strategy.distribute(model);
+tf.dispose([b.predict(xs), c.predict(xs)]); // what they need is there
+for (let step = 0; step < 5; step++) await a.trainOnBatch(xs, ys);
+const seen = [];
+const acts = [
+  () => seen.push([...b.predict(xs).dataSync()]),
+  async () => seen.push((await strategy.run({ module, name: 'meets' })).values[0]),
+  async () => seen.push(await c.trainOnBatch(xs, ys)),
+];
+await strategy.run({ module, name: 'meets' });
+for (const [i, act] of acts.entries()) {
+  for (let step = 0; step < 3; step++) await a.trainOnBatch(xs, ys);
+  const here = options.folder + '/' + i;
+  while (index === 1 && !existsSync(here)) await setTimeout(5);
+  if (index === 1) await setTimeout(300); // the other one has sent its part by then, and is at its act
+  await a.trainOnBatch(xs, ys); // a fragment is sent after it
+  if (index === 0) writeFileSync(here, '');
+  await act();
+}
+say({ seen, digest: [await digest(a), await digest(c)] });
+await strategy.dispose();
+`;
+  programs.write('meets.mjs', "export const meets = ({ allReduce }) => allReduce('sum', 1);");
+  const folder = mkdtempSync(join(tmpdir(), 'paceline-streaming-'));
+  try {
+    const [first, second] = await results(await started(source, 2, () => ({ folder })));
+    expect(first).toEqual(second);
+    expect(first!['seen']).toHaveLength(3);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
 it('a process that dies is a MemberError of all others at the next average; other options than the others have are refused', async () => {
   const source = `${PROGRAM}
 const strategy = new LocalUpdateStrategy({ replicas: 3, threads: 1, joinDeadlineMs: 20_000, ...options });

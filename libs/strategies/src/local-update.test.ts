@@ -283,6 +283,48 @@ it('elastic: copies keep their weights and optimizers, and are pulled towards th
   await two.dispose();
 });
 
+it('replicas that go on with their own optimizers take over the state that the program sets, without its weights', async () => {
+  for (const [options, part] of [
+    [{ outer: 'elastic', movingRate: 0.3 }, 0.3 * REPLICAS],
+    [{ fragments: 2 }, 1],
+    [{ delay: 2 }, 1],
+  ] as const) {
+    const own = new LocalUpdateStrategy({ threads: REPLICAS, localSteps: 8, ...options });
+    const model = own.scope(build);
+    for (let step = 0; step < 3; step++) await model.trainOnBatch(rows(), oneHot());
+    const [steps, ...slots] = await model.optimizer.getWeights();
+    await model.optimizer.setWeights([steps!, ...slots.map(({ name, tensor }) => ({ name, tensor: tf.fill(tensor.shape, 1000) }))]);
+    const before = weightsOf(model).flat();
+    await model.trainOnBatch(rows(), oneHot());
+    // The rate times what is left of the accumulation; gradients are below 10.
+    for (const [i, value] of weightsOf(model).flat().entries()) expect(Math.abs(value - before[i]! + 90 * part)).toBeLessThan(1);
+    for (const { tensor } of (await model.optimizer.getWeights()).slice(1))
+      for (const value of tensor.dataSync()) expect(Math.abs(value - 900)).toBeLessThan(10);
+    await own.dispose();
+  }
+});
+
+it('a count of steps that goes back to steps together loses none that replicas took alone', async () => {
+  const reached: number[][][] = [];
+  for (const options of [{}, { fragments: 2 }]) {
+    const own = new LocalUpdateStrategy({ threads: REPLICAS, localSteps: 8, syncSteps: 2, ...options });
+    const after = async (looks: boolean): Promise<number[][]> => {
+      const model = own.scope(() => compiled(mlp(), () => tf.train.sgd(0.1)));
+      const step = () => model.trainOnBatch(rows(), oneHot());
+      for (let taken = 0; taken < 4; taken++) await step();
+      if (looks) weightsOf(model);
+      const [steps] = await model.optimizer.getWeights();
+      await model.optimizer.setWeights([{ name: steps!.name, tensor: tf.scalar(0, 'int32') }]);
+      for (let taken = 0; taken < 3; taken++) await step();
+      return weightsOf(model);
+    };
+    reached.push(await after(true), await after(false));
+    await own.dispose();
+  }
+  // No fragment is exchanged in so few steps.
+  for (const weights of reached) expect(weights).toEqual(reached[0]);
+});
+
 it('with one replica it is an ordinary training, with frozen layers, state and validation', async () => {
   const made = () => {
     const kernelInitializer = (seed: number) => tfl.initializers.glorotUniform({ seed });

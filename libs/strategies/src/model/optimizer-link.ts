@@ -120,8 +120,11 @@ export class OptimizerLink {
   /** Whether tf.js or somebody else has written to the fields since they were last shown or taken up. */
   private isForeign(): boolean {
     if (((this.held.get(ITERATIONS) as number | undefined) ?? 0) !== Math.max(this.shown, 0)) return true;
-    const ids = this.ids();
-    return ids.some((id, i) => id !== this.dataIds[i]);
+    return this.haveForeignSlots();
+  }
+
+  private haveForeignSlots(): boolean {
+    return this.ids().some((id, i) => id !== this.dataIds[i]);
   }
 
   private takeUpAll(): void {
@@ -134,6 +137,7 @@ export class OptimizerLink {
         if (variable && !variable.isDisposed && isShape(variable, shape)) this.trainer.slots[s]!.set(valuesOf(variable), offset);
       }
     }
+    if (this.haveForeignSlots()) this.trainer.slotsWritten?.();
     this.shown = this.counted = this.steps;
     this.dataIds = this.ids();
   }

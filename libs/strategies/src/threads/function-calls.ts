@@ -38,6 +38,7 @@ export class FunctionCalls {
         if (answer.kind === 'failed') throw answer.isFunction ? new FunctionError(answer.message) : new ThreadError(answer.message);
       this.loaded.add(key);
     }
+    this.group?.awaitFragment(pool); // replicas that meet speak over the group too
     const answers = pool.call((thread) => {
       const { from, to } = replicaRows(replicas, pool.threads, thread); // replicas are shared out as rows are
       return { kind: 'call', ...call, args: Array.from({ length: to - from }, (_, i) => argsOf(from + i)) };

@@ -56,8 +56,14 @@ export class LocalUpdates {
   /** The replica takes the common values over. */
   begin(replica: number): void {
     const { memory, local, lengths } = this;
+    this.arena.kernels.copy(local.parameters[replica]!, memory.parameters, lengths.total);
+    this.takeSlots(replica);
+  }
+
+  /** The same of the slots alone. */
+  takeSlots(replica: number): void {
+    const { memory, local, lengths } = this;
     const { kernels } = this.arena;
-    kernels.copy(local.parameters[replica]!, memory.parameters, lengths.total);
     memory.slots.forEach((slot, s) => kernels.copy(local.slots[replica]![s]!, slot, lengths.trainable));
   }
 

@@ -45,10 +45,10 @@ export const [COUNT, STEP_NUMBER, RATE, VERSION, ROWS, ROWS_AT_ONCE, LOCAL_STEP]
 export const HEADER = 7;
 
 /**
- * Values of LOCAL_STEP, where replicas train alone: they begin with the common parameters, go on with their own, or take a step together, as all
- * other strategies do.
+ * Values of LOCAL_STEP, where replicas train alone: they begin with the common parameters and slots, go on with their own, take a step together, as all
+ * other strategies do, or go on with their own parameters and the common slots.
  */
-export const [BEGINS, GOES_ON, TOGETHER] = [0, 1, 2];
+export const [BEGINS, GOES_ON, TOGETHER, TAKES_SLOTS] = [0, 1, 2, 3];
 
 /** The numbers of a set. */
 export const headerOf = (header: SharedArrayBuffer, set: number): Float64Array => new Float64Array(header, set * HEADER * 8, HEADER);

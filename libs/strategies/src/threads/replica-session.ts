@@ -22,6 +22,7 @@ import {
   SETS,
   slotRange,
   STEP_NUMBER,
+  TAKES_SLOTS,
   TOGETHER,
   VERSION,
   type BatchBuffers,
@@ -176,7 +177,9 @@ export class ReplicaSession implements ModelSession {
   private loadLocal(replica: number): void {
     const { local } = this;
     if (!local || !this.isLocal) return;
-    if (this.header[LOCAL_STEP] === BEGINS) local.begin(replica);
+    const { [LOCAL_STEP]: how } = this.header;
+    if (how === BEGINS) local.begin(replica);
+    if (how === TAKES_SLOTS) local.takeSlots(replica);
     this.engine.load(local.parameters(replica));
     this.loaded = -1;
   }

@@ -25,6 +25,7 @@ import {
   ROWS_AT_ONCE,
   SETS,
   STEP_NUMBER,
+  TAKES_SLOTS,
   TOGETHER,
   VERSION,
   type BatchBuffers,
@@ -127,6 +128,8 @@ class ThreadTrainer implements Trainer {
   private alone = 0;
   /** Replicas begin the next step with the common values. */
   private begins = true;
+  /** The common slots were written to: where replicas go on with their own values, they take these over. */
+  private slotsAreNew = false;
   /** With elastic averaging and fragments slots stay with their replica: whether the common ones are those of an earlier step. */
   private slotsAreOld = false;
   private readonly local: ThreadExchangeOptions['local'];
@@ -263,6 +266,10 @@ class ThreadTrainer implements Trainer {
     this.begins = true;
   }
 
+  slotsWritten(): void {
+    this.slotsAreNew = true;
+  }
+
   get slots(): readonly FlatValues[] {
     this.settle();
     this.average(true);
@@ -297,6 +304,7 @@ class ThreadTrainer implements Trainer {
         const failures = end();
         if (failures.length > 0) throw replicaError(failures, step - 1);
         if (this.local && this.headers[set]![LOCAL_STEP] !== TOGETHER) return this.steppedAlone(batch, this.local.steps, buffers);
+        this.begins = true; // what replicas have of their own is older than this step
         const loss = this.losses[set]!.reduce((sum, value) => sum + value, 0) / Math.max(1, count);
         return { loss, rows: { from: 0, to: count }, targets, outputs };
       };
@@ -314,8 +322,10 @@ class ThreadTrainer implements Trainer {
     this.agree(step);
     this.kept.unstage();
     header[VERSION] = this.version;
-    if (this.begins) this.average(true); // slots that nobody has written to stay what they are
-    header[LOCAL_STEP] = this.local && step <= this.local.syncSteps ? TOGETHER : this.begins ? BEGINS : GOES_ON;
+    const isTogether = this.local !== undefined && step <= this.local.syncSteps;
+    if (this.begins || isTogether) this.average(true); // slots that nobody has written to stay what they are
+    if (isTogether) this.group?.awaitFragment(this.pool);
+    header[LOCAL_STEP] = isTogether ? TOGETHER : this.begins ? BEGINS : this.slotsAreNew ? TAKES_SLOTS : GOES_ON;
     this.agreed = ++this.version; // what is read from now on waits for the step
     return this.pool.begin(STEP, this.model, set);
   }
@@ -326,7 +336,7 @@ class ThreadTrainer implements Trainer {
 
   /** Where replicas train alone nothing is heard of those of other processes: the result is that of the rows of this one's. */
   private steppedAlone({ count }: HostBatch, localSteps: number, buffers: BatchBuffers): StepResult {
-    this.begins = false;
+    this.begins = this.slotsAreNew = false;
     this.slotsAreOld = true;
     if (this.course) this.course.stepped();
     else if (++this.alone === localSteps) this.average();
@@ -354,6 +364,7 @@ class ThreadTrainer implements Trainer {
     header[ROWS] = this.group ? inputs.reduce((sum, values) => crc32(new Uint8Array(values.buffer, 0, values.byteLength), sum), 0) : 0;
     this.agree(step);
     this.average();
+    this.group?.awaitFragment(this.pool); // one of another model
     header[VERSION] = this.version;
     const failures = this.pool.compute(PREDICT, this.model, set);
     if (failures.length > 0) throw replicaError(failures, step - 1);
