@@ -116,6 +116,17 @@ it('a damaged file, and the backup of another model, are refused in words', asyn
   await expect(new BackupAndRestore(place).restore(model)).rejects.toThrow('is damaged: delete it');
 });
 
+it('options that it has not are refused: a misspelt one would delete the backup', () => {
+  for (const [options, message] of [
+    [{ keeep: true }, 'BackupAndRestore has no option "keeep": it takes keep'],
+    [{ keep: 'yes' }, 'keep must be true or false, not yes'],
+    [null, 'BackupAndRestore takes an object with keep'],
+  ] as const) {
+    expect(() => new BackupAndRestore('folder', options as never)).toThrow(ArgumentError);
+    expect(() => new BackupAndRestore('folder', options as never)).toThrow(message);
+  }
+});
+
 it('a strategy that keeps more than weights and optimizer state is refused', async () => {
   for (const options of [{ outer: 'nesterov' }, { outer: 'elastic' }, { outer: 'average', fragments: 2 }, { outer: 'average' }] as const) {
     const { outer } = options;

@@ -7,6 +7,7 @@ import * as tfc from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { applyWeights, backupFile, readBackup, weightsByLayer, writeBackup, type Backup, type Head, type Kept } from './backup-file.js';
 import { ArgumentError, UnsupportedError } from './errors.js';
+import { checkKeys } from './known-options.js';
 import { LocalUpdateStrategy } from './local-update.js';
 import { PerReplica } from './replicas/per-replica.js';
 import { localOf, strategyOf, type Strategy } from './strategy.js';
@@ -34,6 +35,9 @@ export class BackupAndRestore extends tfl.Callback {
     super();
     if (typeof folder !== 'string' || folder === '')
       throw new ArgumentError('BackupAndRestore takes a folder for the backup of one training');
+    checkKeys('BackupAndRestore', options, ['keep']);
+    if (typeof (options.keep ?? false) !== 'boolean')
+      throw new ArgumentError(`BackupAndRestore: keep must be true or false, not ${String(options.keep)}`);
     this.file = backupFile(folder);
   }
 

@@ -261,6 +261,7 @@ describe('is refused', () => {
     [{ stages: 3, cutAfter: ['a'] }, /3 stages end after 2 layers and the last one, and cutAfter names 1/],
     [{ threads: 2 }, /ModelParallelStrategy has no option "threads": it takes stages, pipelines, microBatches, cutAfter, seed, deadlineMs/],
     [{ seed: -1 }, /seed must be a whole number/],
+    [null, /ModelParallelStrategy takes an object with stages/],
   ])('the options %j', (options, message) => {
     expect(() => new ModelParallelStrategy(options as never)).toThrow(message);
   });

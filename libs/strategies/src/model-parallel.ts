@@ -2,6 +2,7 @@
 import { LIMITS } from '@paceline/spec';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { ArgumentError, UnsupportedError } from './errors.js';
+import { checkKeys } from './known-options.js';
 import type { ReplicaFunction } from './replicas/replica-function.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { Strategy } from './strategy.js';
@@ -30,6 +31,7 @@ export class ModelParallelStrategy extends Strategy {
 
   /** @throws ArgumentError for an option that has no meaning */
   constructor(options: ModelParallelOptions = {}) {
+    checkKeys(NAME, options, KNOWN);
     const pipeline = pipelineOf(options);
     const { stages, pipelines } = pipeline;
     const counts = countsOf(options, NAME, KNOWN, { threads: stages * pipelines, replicas: pipelines });

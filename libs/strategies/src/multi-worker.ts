@@ -14,6 +14,7 @@ import {
 } from '@paceline/collectives';
 import { DEFAULT_RANK, LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
+import { listenHostOf } from './known-options.js';
 import { GroupThread, type ModelCommunication } from './members/group-link.js';
 import { LOW_RANK, SUM_CODECS, type MemberCodec } from './members/packed-sums.js';
 import { resolverOf } from './resolved-by.js';
@@ -155,7 +156,7 @@ export function planned(
     secret: secretOf(name, options.secret),
     share: { replicas, from, to, nodes: nodesOf(replicas, count, self) },
     transport: oneOf(name, 'transport', options.transport ?? 'auto', TRANSPORTS),
-    listenHost: listenHostOf(options, name) ?? listenHost,
+    listenHost: listenHostOf(name, options.listenHost) ?? listenHost,
     communication: requested,
     isSharded: optimizerSharding === 'sharded',
     codec,
@@ -211,11 +212,6 @@ function hostsOf({ hosts }: MultiWorkerOptions, members: readonly MemberAddress[
   const isList = Array.isArray(hosts) && hosts.every((host: unknown) => typeof host === 'string');
   if (isList && hosts.length === Math.max(1, members.length)) return hosts;
   throw new ArgumentError(`${name}: hosts must be a list of names, one for each of the ${members.length} chief and workers in their order`);
-}
-
-function listenHostOf({ listenHost }: MultiWorkerOptions, name: string): string | undefined {
-  if (listenHost === undefined || (typeof listenHost === 'string' && listenHost !== '')) return listenHost;
-  throw new ArgumentError(`${name}: listenHost must be an address or a name of this machine, such as "0.0.0.0", not ${String(listenHost)}`);
 }
 
 function joinDeadlineOf({ joinDeadlineMs = JOIN_DEADLINE_MS }: MultiWorkerOptions, name: string): number {

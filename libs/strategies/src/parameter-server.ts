@@ -11,6 +11,7 @@ import {
 } from '@paceline/collectives';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
+import { checkKeys, checkTransport } from './known-options.js';
 import { FEEDBACK_CODECS, SUM_CODECS } from './members/packed-sums.js';
 import { resolverOf } from './resolved-by.js';
 import { asRun, type RunStrategy } from './run-options.js';
@@ -29,7 +30,6 @@ export interface ServerState extends About {
 
 const KNOWN = ['seed', 'secret', 'deadlineMs', 'joinDeadlineMs', 'transport', 'codec'];
 const CODECS: readonly unknown[] = ['none', ...SUM_CODECS, ...FEEDBACK_CODECS];
-const TRANSPORTS: readonly unknown[] = ['auto', 'tcp', 'unix'];
 
 /** What a ClusterCoordinator takes. */
 export abstract class ServedStrategy extends Strategy {
@@ -127,11 +127,11 @@ export class HybridStrategy extends ServedStrategy {
 }
 
 function checked<T extends ParameterServerOptions>(name: string, options: T, known: readonly string[]): T {
-  const unknown = Object.keys(options).find((key) => !known.includes(key));
-  if (unknown !== undefined) throw new ArgumentError(`${name}: there is no option ${unknown}; the options are ${known.join(', ')}`);
+  checkKeys(name, options, known);
   const { seed = 0, transport = 'auto', codec = 'none' } = options;
-  if (!Number.isSafeInteger(seed)) throw new ArgumentError(`${name}: seed must be a whole number, not ${String(seed)}`);
-  if (!TRANSPORTS.includes(transport)) throw new ArgumentError(`${name}: transport must be auto, tcp or unix, not ${String(transport)}`);
+  if (!Number.isInteger(seed) || seed < 0 || seed > LIMITS.seedMax)
+    throw new ArgumentError(`${name}: seed must be a whole number from 0 to ${LIMITS.seedMax}, not ${String(seed)}`);
+  checkTransport(name, transport);
   if (!CODECS.includes(codec))
     throw new ArgumentError(`${name}: codec must be ${CODECS.slice(0, -1).join(', ')} or ${String(CODECS.at(-1))}, not ${String(codec)}`);
   return options;

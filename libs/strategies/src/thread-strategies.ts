@@ -2,6 +2,7 @@
 import { availableParallelism } from 'node:os';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError } from './errors.js';
+import { checkKeys } from './known-options.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { Strategy } from './strategy.js';
 import type { OneDeviceOptions, ThreadStrategyOptions } from './strategy-options.js';
@@ -65,10 +66,7 @@ export function countsOf(
   known: readonly string[],
   fixed?: { readonly threads: number; readonly replicas: number },
 ): Counts {
-  if (typeof options !== 'object' || options === null || Array.isArray(options))
-    throw new ArgumentError(`${name} takes an object with ${known.join(', ')}`);
-  const unknown = Object.keys(options).find((key) => !known.includes(key));
-  if (unknown !== undefined) throw new ArgumentError(`${name} has no option "${unknown}": it takes ${known.join(', ')}`);
+  checkKeys(name, options, known);
   const whole = (key: keyof ThreadStrategyOptions, least: number, most: number): number | undefined => {
     const value: unknown = options[key];
     if (value === undefined || (Number.isInteger(value) && Number(value) >= least && Number(value) <= most))

@@ -5,6 +5,7 @@ export type TrainErrorCode =
   | 'TRAIN_UNSUPPORTED'
   | 'TRAIN_DATA'
   | 'TRAIN_STRATEGY'
+  | 'TRAIN_OPTIONS'
   | 'TRAIN_IMPORT_FAILED'
   | 'TRAIN_NOT_SUCCEEDED';
 

@@ -100,6 +100,19 @@ describe('refused, with what to do', () => {
   });
 });
 
+it.each([
+  [{ epoch: 50 }, /^epoch: did you mean epochs\?/],
+  [{ callbacks: {} }, /^callbacks: .*training\.progress/],
+  [{ classWeight: { 0: 2 } }, /^classWeight: .*features\.classWeights/],
+  [{ validationData: [] }, /^validationData: .*validationSplit/],
+  [{ learningRate: 1 }, /^learningRate: it is none of epochs, .* belong in spec/],
+  [null, /^options: give an object with epochs/],
+])('options that a run has not are refused before anything is sent: %j', async (options, message) => {
+  const refused = train({} as TrainingApi, modelOf(), { xs: [1, 2, 3, 4], ys: [1] }, { kind: 'mirrored' }, options as never);
+  await expect(refused).rejects.toMatchObject({ code: 'TRAIN_OPTIONS' });
+  await expect(refused).rejects.toThrow(message);
+});
+
 it('all that a strategy of the library says of the run is in the spec; options of the call come before it', async () => {
   const specs: unknown[] = [];
   const client = {

@@ -4,6 +4,7 @@ import { PacelineApiError } from '../api-error.js';
 import type { DatasetsClient } from '../datasets.js';
 import type { ModelsClient } from '../models.js';
 import { FINAL_STATUSES, type Run, type RunEvent, type RunMetric } from '../types.js';
+import { checkOptions } from './known-options.js';
 import { readModel } from './read-model.js';
 import { tensorFile, tensorsOf, type NamedValues } from './tensor-file.js';
 import { datasetOf, type TensorData } from './training-data.js';
@@ -109,8 +110,10 @@ export async function train(
   model: ModelLike,
   source: TrainingSource,
   strategy: StrategyInput | StrategyObject,
-  { epochs = 5, batchSize = 32, validationSplit = 0, shuffle, replicas, name, spec, signal }: TrainOptions = {},
+  options: TrainOptions = {},
 ): Promise<Training> {
+  await checkOptions(options);
+  const { epochs = 5, batchSize = 32, validationSplit = 0, shuffle, replicas, name, spec, signal } = options;
   const read = await readModel(model);
   const distribution = distributionOf(strategy);
   const isTensors = typeof source === 'object' && 'xs' in source;

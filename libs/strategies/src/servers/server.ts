@@ -11,7 +11,8 @@ import {
   Tasks,
   TfConfigResolver,
 } from '@paceline/collectives';
-import { ArgumentError, ClusterConfigError } from '../errors.js';
+import { ClusterConfigError } from '../errors.js';
+import { checkKeys, checkTransport, listenHostOf } from '../known-options.js';
 import { resolverOf } from '../resolved-by.js';
 import { secretOf } from '../secret.js';
 import type { About, Begun } from './messages.js';
@@ -49,10 +50,12 @@ export class Server {
   /**
    * Listens at the address of this task, and serves until `close`.
    * @throws ClusterConfigError for a cluster, a task or a secret that has no meaning
+   * @throws ArgumentError for an option that has none
    */
   static async start(resolver: ClusterResolver = new TfConfigResolver(), options: ServerOptions = {}): Promise<Server> {
-    const unknown = Object.keys(options).find((key) => !KNOWN.includes(key));
-    if (unknown !== undefined) throw new ArgumentError(`${NAME}: there is no option ${unknown}; the options are ${KNOWN.join(', ')}`);
+    checkKeys(NAME, options, KNOWN);
+    checkTransport(NAME, options.transport ?? 'auto');
+    listenHostOf(NAME, options.listenHost);
     try {
       return await Server.started(resolver, options);
     } catch (cause) {

@@ -1,0 +1,39 @@
+/** Options of `train` that the service would not hear of. */
+import { TrainError } from './train-error.js';
+import type { TrainOptions } from './train.js';
+
+const KNOWN: Readonly<Record<keyof TrainOptions, true>> = {
+  epochs: true,
+  batchSize: true,
+  validationSplit: true,
+  shuffle: true,
+  replicas: true,
+  name: true,
+  spec: true,
+  signal: true,
+};
+
+/** Options of `model.fit` that a run has not, and what to do. */
+const INSTEAD: Readonly<Record<string, string>> = {
+  callbacks: 'a run calls none: follow `training.progress()`, and read what it ended with from `training.result()`',
+  validationData: 'a run is measured on rows of the same data: give validationSplit, or a prepared dataset, which has its splits',
+  classWeight: 'a run has weights of classes with a prepared dataset: give { dataset, features }, and set features.classWeights',
+  sampleWeight: 'a run has weights of examples with a prepared dataset: give { dataset, features }, and set features.weightColumn',
+  initialEpoch: 'a run begins with its first epoch: set epochs to those that are left',
+  verbose: 'a run prints nothing here: leave it out, and follow `training.progress()`',
+};
+
+/** @throws TrainError TRAIN_OPTIONS */
+export async function checkOptions(options: unknown): Promise<void> {
+  const names = Object.keys(KNOWN);
+  if (typeof options !== 'object' || options === null || Array.isArray(options))
+    throw new TrainError('TRAIN_OPTIONS', 'options', `give an object with ${names.join(', ')}`);
+  const given = Object.entries(options).find(([key, value]) => value !== undefined && !names.includes(key));
+  if (!given) return;
+  const [key] = given;
+  const { closest } = await import('@paceline/spec');
+  const meant = closest(key, names);
+  const why =
+    meant === undefined ? `it is none of ${names.join(', ')}; other fields of the run spec belong in spec` : `did you mean ${meant}?`;
+  throw new TrainError('TRAIN_OPTIONS', key, Object.hasOwn(INSTEAD, key) ? INSTEAD[key]! : why);
+}
