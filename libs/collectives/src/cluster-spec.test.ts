@@ -22,6 +22,8 @@ describe('TF_CONFIG', () => {
     expect(new TfConfigResolver({}).resolve()).toBeUndefined();
     expect(resolved('')).toBeUndefined();
     expect(resolved({ task: { type: 'worker', index: 0 } })).toBeUndefined();
+    expect(resolved({ cluster: {} })).toBeUndefined();
+    expect(resolved({ cluster: { worker: [] }, task: { type: 'worker', index: 0 } })).toBeUndefined();
   });
 
   const cluster = { worker: ['a:1', 'b:2'] };
@@ -63,6 +65,16 @@ describe('TF_CONFIG', () => {
       expect(alone.task).toBeUndefined();
       expect(() => memberIndex(alone.cluster, alone.task)).toThrow('task is missing: say which task of the cluster this process is');
     }
+  });
+
+  it('may leave an evaluator out of the cluster, as Kubeflow does', () => {
+    const found = (cluster: object, index: unknown) => resolved({ cluster, task: { type: 'evaluator', index } })!;
+    const { cluster: spec, task: beside } = found(cluster, '0');
+    expect(beside).toEqual({ type: 'evaluator', index: 0 });
+    expect(() => memberIndex(spec, beside)).toThrow('a task of type evaluator takes no part in the training');
+    expect(found(cluster, 3).task).toEqual({ type: 'evaluator', index: 3 });
+    expect(() => found(cluster, -1)).toThrow('TF_CONFIG.task.index must be a whole number from 0 on, not -1');
+    expect(() => found(Object.assign({ evaluator: ['e:1'] }, cluster), 1)).toThrow('below 1, the number of tasks of type evaluator');
   });
 
   it('can be given in the program', () => {

@@ -82,7 +82,7 @@ export class GivenResolver implements ClusterResolver {
   }
 }
 
-/** The JSON of an environment variable, `TF_CONFIG` by default, as TensorFlow's TFConfigClusterResolver reads it: an index may be a text, and a task may be missing. */
+/** The JSON of an environment variable, `TF_CONFIG` by default, as TensorFlow's TFConfigClusterResolver reads it: an index may be a text, a task may be missing, and an evaluator need not be in the cluster. */
 export class TfConfigResolver implements ClusterResolver {
   constructor(
     private readonly environment: Readonly<Record<string, string | undefined>> = process.env,
@@ -101,6 +101,7 @@ export class TfConfigResolver implements ClusterResolver {
     const { cluster, task } = checkedObject(config, this.variable);
     if (cluster === undefined) return undefined; // as in TensorFlow, whose own managers leave it out for one task
     const spec = new ClusterSpec(cluster);
+    if (TASK_TYPES.every((type) => spec.tasks(type).length === 0)) return undefined; // one without tasks says the same
     return { cluster: spec, ...(hasTask(task) ? { task: checkedTask(task, spec, `${this.variable}.task`) } : {}) };
   }
 }
@@ -169,10 +170,11 @@ function checkedTask(value: unknown, cluster: ClusterSpec, what: string): Task {
   if (!(TASK_TYPES as readonly unknown[]).includes(type))
     throw new ClusterError(`${what}.type must be one of ${TASK_TYPES.join(', ')}, not ${JSON.stringify(type)}`);
   const count = cluster.tasks(type as TaskType).length;
-  if (!Number.isInteger(index) || Number(index) < 0 || Number(index) >= count)
-    throw new ClusterError(
-      `${what}.index must be a whole number below ${count}, the number of tasks of type ${String(type)} in the cluster, not ${JSON.stringify(given) ?? 'missing'}`,
-    );
+  // As in TensorFlow, an evaluator need not be in the cluster: nobody calls it.
+  const isBeside = type === 'evaluator' && count === 0;
+  const range = isBeside ? 'from 0 on' : `below ${count}, the number of tasks of type ${String(type)} in the cluster`;
+  if (!Number.isInteger(index) || Number(index) < 0 || (!isBeside && Number(index) >= count))
+    throw new ClusterError(`${what}.index must be a whole number ${range}, not ${JSON.stringify(given) ?? 'missing'}`);
   return { type: type as TaskType, index: Number(index) };
 }
 
