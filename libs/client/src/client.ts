@@ -10,7 +10,8 @@ import { forTransfer, getJson, sendBytes } from './http.js';
 import { ModelsClient } from './models.js';
 import { sleep } from './sleep.js';
 import type { ModelLike } from './training/tf-shapes.js';
-import type { StrategyObject, TrainingSource, TrainOptions, Training } from './training/train.js';
+import type { StrategyObject, TrainingSource, Training } from './training/train.js';
+import type { TrainOptions } from './training/train-options.js';
 import type {
   ApiKey,
   ClusterSpec,

@@ -4,12 +4,12 @@ import { PacelineApiError } from '../api-error.js';
 import type { DatasetsClient } from '../datasets.js';
 import type { ModelsClient } from '../models.js';
 import { FINAL_STATUSES, type Run, type RunEvent, type RunMetric } from '../types.js';
-import { checkOptions } from './known-options.js';
 import { readModel } from './read-model.js';
 import { tensorFile, tensorsOf, type NamedValues } from './tensor-file.js';
 import { datasetOf, type TensorData } from './training-data.js';
 import { namedWeights, writeValues, type ModelLike } from './tf-shapes.js';
 import { TrainError } from './train-error.js';
+import { checkOptions, type TrainOptions } from './train-options.js';
 
 type StrategyInput = NonNullable<RunSpecInput['strategy']>;
 
@@ -28,21 +28,6 @@ export interface StrategyObject {
 
 /** Tensors or arrays of this program; or a dataset by its name, and which columns of it are what. */
 export type TrainingSource = TensorData | string | { readonly dataset: string; readonly features?: RunSpecInput['features'] };
-
-export interface TrainOptions {
-  /** 5 by default; 1 in tf.js. */
-  readonly epochs?: number;
-  /** Examples over all replicas in a step; 32 by default, as in tf.js. */
-  readonly batchSize?: number;
-  /** The last part of the rows, which the run is measured on; 0 by default: it is measured on what it was trained on. */
-  readonly validationSplit?: number;
-  readonly shuffle?: boolean;
-  readonly replicas?: number;
-  readonly name?: string;
-  /** Other fields of the run spec; they come before what the model says. */
-  readonly spec?: Omit<RunSpecInput, 'model' | 'dataset' | 'features' | 'weights'>;
-  readonly signal?: AbortSignal;
-}
 
 export interface TrainedRun {
   readonly run: Run;

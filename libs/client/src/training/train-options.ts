@@ -1,6 +1,21 @@
-/** Options of `train` that the service would not hear of. */
+/** The options of `train`; those that the service would not hear of are refused. */
+import type { RunSpecInput } from '@paceline/spec';
 import { TrainError } from './train-error.js';
-import type { TrainOptions } from './train.js';
+
+export interface TrainOptions {
+  /** 5 by default; 1 in tf.js. */
+  readonly epochs?: number;
+  /** Examples over all replicas in a step; 32 by default, as in tf.js. */
+  readonly batchSize?: number;
+  /** The last part of the rows, which the run is measured on; 0 by default: it is measured on what it was trained on. */
+  readonly validationSplit?: number;
+  readonly shuffle?: boolean;
+  readonly replicas?: number;
+  readonly name?: string;
+  /** Other fields of the run spec; they come before what the model says. */
+  readonly spec?: Omit<RunSpecInput, 'model' | 'dataset' | 'features' | 'weights'>;
+  readonly signal?: AbortSignal;
+}
 
 const KNOWN: Readonly<Record<keyof TrainOptions, true>> = {
   epochs: true,
