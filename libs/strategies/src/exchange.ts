@@ -93,8 +93,8 @@ export interface Trainer {
   readonly slots: readonly FlatValues[];
   /** Says that the parameters were written to. */
   touch(): void;
-  /** Says that the slots were written to. Where it is missing, they are what the next step begins with anyway. */
-  slotsWritten?(): void;
+  /** Says that the slots will be written to: what is only read need not go anywhere. Where it is missing, they are what the next step begins with anyway. */
+  touchSlots?(): void;
   /** Variables that keep their values, by path. */
   freeze(paths: readonly string[]): void;
   /**
@@ -112,8 +112,10 @@ export interface Trainer {
   predict(rows: HostRows, step: number): readonly Float32Array[];
   /** Where servers have the parameters: the number by which they know the model, when they have what was set here. */
   serve?(steps: number): number;
-  /** Others have updated the parameters at the servers. @returns the steps of the optimizer so far */
-  takeUp?(): number;
+  /** A function that got this number has ended: it may have updated the parameters at the servers. */
+  ended?(served: number): void;
+  /** Reads what functions have learned. @returns the steps of the optimizer so far, where some may have been taken since they were last asked for */
+  takeUp?(): number | undefined;
   close(): void;
 }
 

@@ -58,7 +58,12 @@ export abstract class ServedStrategy extends Strategy {
     throw new ArgumentError('a model among the arguments must be one that this strategy distributes');
   }
 
-  /** @internal Workers have updated the parameters of a model at the servers. */
+  /** @internal A function that got a model under this number has ended. */
+  ended(model: unknown, served: number): void {
+    this.distributedModel(model)?.ended(served);
+  }
+
+  /** @internal Reads what workers have learned. */
   takeUp(model: unknown): void {
     this.distributedModel(model)?.takeUp();
   }

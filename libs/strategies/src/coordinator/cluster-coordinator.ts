@@ -5,7 +5,7 @@ import { ArgumentError, disposed, FunctionError, MemberError, ReplicaError, Stra
 import type { ServedStrategy } from '../parameter-server.js';
 import { decode, encode, mapLeaves, type Encoded } from '../replicas/per-replica.js';
 import { functionOf, type NamedFunction, type ReplicaFunction } from '../replicas/replica-function.js';
-import { packed, unpacked, type Argument, type DatasetSource } from '../servers/function-protocol.js';
+import { packed, unpacked, type Argument, type DatasetSource, type FunctionCall } from '../servers/function-protocol.js';
 import { CODES } from '../servers/messages.js';
 import { CallFailed } from '../servers/server-link.js';
 import { LONGEST_MS } from '../thread-strategies.js';
@@ -18,6 +18,13 @@ export interface CoordinatorOptions {
 
 interface Closure extends NamedFunction {
   readonly args: readonly Argument[];
+  readonly models: readonly GivenModel[];
+}
+
+/** A model among the arguments, and the number by which the servers know it. */
+interface GivenModel {
+  readonly model: tfl.LayersModel;
+  readonly served: number;
 }
 
 /** A dataset of every worker's own. */
@@ -86,7 +93,8 @@ export class ClusterCoordinator {
     if (this.queue.isFull) throw new ArgumentError(`schedule: ${MOST_WAITING} functions wait already: await join() before`);
     const named = functionOf(fn);
     if (!Array.isArray(args)) throw new ArgumentError('schedule takes the arguments of the function as an array');
-    return new RemoteValue(this.queue.put({ ...named, args: args.map((arg, i) => this.argument(arg, i)) }));
+    const models: GivenModel[] = [];
+    return new RemoteValue(this.queue.put({ ...named, args: args.map((arg, i) => this.argument(arg, i, models)), models }));
   }
 
   /** When all functions have ended. The models have what was learned then. @throws the first failure of a function */
@@ -124,24 +132,28 @@ export class ClusterCoordinator {
     if (failure) throw failure;
   }
 
-  private argument(arg: unknown, i: number): Argument {
+  private argument(arg: unknown, i: number, models: GivenModel[]): Argument {
     if (arg instanceof PerWorkerDataset) return { kind: 'dataset', dataset: arg.source };
     if (!(arg instanceof tfl.LayersModel)) return { kind: 'data', value: encoded(arg, i) };
+    const served = this.strategy.served(arg);
+    models.push({ model: arg, served: served.model });
     this.given.add(arg);
-    return { kind: 'model', ...this.strategy.served(arg) };
+    return { kind: 'model', ...served };
   }
 
-  private async call(worker: number, workers: number, closure: Closure): Promise<Encoded> {
+  private async call(worker: number, workers: number, { module, name, args, models }: Closure): Promise<Encoded> {
+    const call: FunctionCall = { module, name, args, workerIndex: worker, numWorkers: workers };
     try {
-      return unpacked<Encoded>(
-        await this.strategy.coordinated.call(worker, packed({ ...closure, workerIndex: worker, numWorkers: workers }), this.deadlineMs),
-      );
+      return unpacked<Encoded>(await this.strategy.coordinated.call(worker, packed(call), this.deadlineMs));
     } catch (error) {
       if (!(error instanceof CallFailed)) throw error;
       if (error.isGone) throw new WorkerGone(error.message);
       if (error.code === CODES.function) throw new FunctionError(error.message);
       if (error.code === CODES.replica) throw new ReplicaError(worker, undefined, undefined, error.message);
       throw new StrategyError('STRATEGY_THREAD', error.message);
+    } finally {
+      // A function that failed may have sent gradients before.
+      for (const { model, served } of models) this.strategy.ended(model, served);
     }
   }
 }

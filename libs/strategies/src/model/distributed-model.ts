@@ -117,15 +117,18 @@ export class DistributedModel {
   served(): { readonly model: number; readonly rate: number } | undefined {
     const { trainer, weights, link, optimizer } = this.sessionOf(this.compiledModel());
     weights.takeUp();
-    const model = trainer.serve?.(link.nextStep() - 1);
+    const model = trainer.serve?.(link.stepsNow());
     return model === undefined ? undefined : { model, rate: optimizer.learningRate };
   }
 
-  /** Others have updated the parameters at the servers. */
+  /** A function that got this number has ended: what the servers have is read when somebody asks for it. */
+  ended(served: number): void {
+    this.session?.trainer.ended?.(served);
+  }
+
+  /** Reads what functions have learned. */
   takeUp(): void {
-    const { trainer, link } = this.sessionOf(this.compiledModel());
-    const steps = trainer.takeUp?.();
-    if (steps !== undefined) link.stepped(steps);
+    this.session?.link.catchUp();
   }
 
   /** Where the strategy cuts models into stages: the names of the layers of each. */

@@ -52,8 +52,19 @@ export class OptimizerLink {
 
   /** Number of the next step, from 1, after what was written to the optimizer was taken up. */
   nextStep(): number {
+    this.catchUp();
+    return this.stepsNow() + 1;
+  }
+
+  /** Steps so far, as this process knows them, after what was written to the optimizer was taken up. */
+  stepsNow(): number {
     if (this.isForeign()) this.takeUpAll();
-    return this.steps + 1;
+    return this.steps;
+  }
+
+  /** Where others have taken steps meanwhile, they count from now on. */
+  catchUp(): void {
+    this.steps = this.trainer.takeUp?.() ?? this.steps;
   }
 
   /** A step was taken, or so many have been by now. */
@@ -64,6 +75,7 @@ export class OptimizerLink {
   /** The optimizer gets the present values, and is an ordinary one again. Where other processes have some of them, and are gone, it keeps those of before. */
   leave(): void {
     try {
+      this.catchUp();
       this.show();
     } catch (error) {
       if (!(error instanceof StrategyError)) throw error;
@@ -90,6 +102,7 @@ export class OptimizerLink {
       configurable: true,
       enumerable: true,
       get: () => {
+        this.catchUp();
         // Other processes may have parts of the slots, and of nothing else: counts are shown without asking them.
         if (hasSlots) this.show();
         else if (this.isBehind()) {
@@ -99,6 +112,7 @@ export class OptimizerLink {
         return this.held.get(field);
       },
       set: (value: unknown) => {
+        this.catchUp();
         this.show();
         this.held.set(field, value);
       },
@@ -129,15 +143,19 @@ export class OptimizerLink {
 
   private takeUpAll(): void {
     this.steps = (this.held.get(ITERATIONS) as number | undefined) ?? 0;
+    const areForeign = this.haveForeignSlots();
+    let isTouched = false;
     for (const [s, [field]] of this.fields.entries()) {
       const slots = this.slotsOf(field);
       for (const [i, { offset, shape }] of this.weights.entries()) {
         const variable = slots[i]?.variable;
         // A slot that tf.js has not made yet begins as the trainer's does.
-        if (variable && !variable.isDisposed && isShape(variable, shape)) this.trainer.slots[s]!.set(valuesOf(variable), offset);
+        if (!variable || variable.isDisposed || !isShape(variable, shape)) continue;
+        if (areForeign && !isTouched) this.trainer.touchSlots?.();
+        isTouched = true;
+        this.trainer.slots[s]!.set(valuesOf(variable), offset);
       }
     }
-    if (this.haveForeignSlots()) this.trainer.slotsWritten?.();
     this.shown = this.counted = this.steps;
     this.dataIds = this.ids();
   }

@@ -1,7 +1,7 @@
 /** The thread of a program that speaks to its parameter servers and workers, while the main thread waits for a step. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { ClusterError, COORDINATOR, processClock, TaskError, Tasks } from '@paceline/collectives';
-import { Coordinator, MemberGone } from './coordinator.js';
+import { Coordinator, MemberGone, type Written } from './coordinator.js';
 import {
   ANSWERED,
   LINK_ENDED,
@@ -30,6 +30,11 @@ const begun = coordinator.begin();
 begun.catch(() => undefined); // whoever asks first is told
 
 const floats = (buffer: SharedArrayBuffer): Float32Array => new Float32Array(buffer);
+const written = ({ steps, parameters, slots }: Extract<ToCoordinator, { kind: 'write' }>): Written => ({
+  steps,
+  parameters: parameters && floats(parameters),
+  slots: slots?.map(floats),
+});
 
 async function take(message: Exclude<ToCoordinator, { kind: 'end' }>): Promise<unknown> {
   await begun;
@@ -43,7 +48,7 @@ async function take(message: Exclude<ToCoordinator, { kind: 'end' }>): Promise<u
     case 'train':
       return coordinator.train(message.model, message.ranges);
     case 'write':
-      return coordinator.write(message.model, message.steps, floats(message.parameters), message.slots.map(floats));
+      return coordinator.write(message.model, written(message));
     case 'read':
       return coordinator.read(message.model, floats(message.into));
     case 'slots':

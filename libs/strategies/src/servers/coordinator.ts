@@ -18,6 +18,7 @@ import {
   type StepFailure,
   type Stepped,
   type WorkerPlan,
+  type Write,
 } from './messages.js';
 
 export interface CoordinatorOptions {
@@ -50,6 +51,13 @@ export interface BatchNumbers {
   readonly generation: number;
   readonly count: number;
   readonly step: number;
+}
+
+/** What is undefined stays as the servers have it. */
+export interface Written {
+  readonly steps: number | undefined;
+  readonly parameters: Float32Array | undefined;
+  readonly slots: readonly Float32Array[] | undefined;
 }
 
 /** A process that is gone, or serves somebody else. */
@@ -128,11 +136,15 @@ export class Coordinator {
     await this.all(this.options.servers, 'train', () => ({ body: { model, ranges } }));
   }
 
-  async write(model: number, steps: number, parameters: Float32Array, slots: readonly Float32Array[]): Promise<void> {
+  async write(model: number, { steps, parameters, slots }: Written): Promise<void> {
     const opened = this.models.get(model)!;
+    const body: Write = { model, steps, hasParameters: parameters !== undefined, hasSlots: slots !== undefined };
     await this.all(this.options.servers, 'write', (server) => ({
-      body: { model, steps },
-      parts: [bytesOf(this.part(opened, parameters, server)), ...slots.map((slot) => bytesOf(this.slotPart(opened, slot, server)))],
+      body,
+      parts: [
+        ...(parameters ? [bytesOf(this.part(opened, parameters, server))] : []),
+        ...(slots ?? []).map((slot) => bytesOf(this.slotPart(opened, slot, server))),
+      ],
     }));
   }
 

@@ -38,9 +38,10 @@ export type ToCoordinator =
   | {
       readonly kind: 'write';
       readonly model: number;
-      readonly steps: number;
-      readonly parameters: SharedArrayBuffer;
-      readonly slots: readonly SharedArrayBuffer[];
+      /** What is undefined stays as the servers have it. */
+      readonly steps: number | undefined;
+      readonly parameters: SharedArrayBuffer | undefined;
+      readonly slots: readonly SharedArrayBuffer[] | undefined;
     }
   | { readonly kind: 'read'; readonly model: number; readonly into: SharedArrayBuffer }
   | { readonly kind: 'slots'; readonly model: number; readonly into: readonly SharedArrayBuffer[] }

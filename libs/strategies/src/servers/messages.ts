@@ -10,7 +10,7 @@
  * | coordinator, server | `open` | `{ model, plan: ShardPlan }` | | |
  * | coordinator, all | `close` | `{ model }` | | |
  * | coordinator, server | `train` | `{ model, ranges }` | | |
- * | coordinator, server | `write` | `{ model, steps }` | its range of the parameters, of each slot | `{ generation, steps }` |
+ * | coordinator, server | `write` | Write | its range of the parameters, of each slot, where it has them | `{ generation, steps }` |
  * | coordinator, worker; server | `read` | `{ model, session }` | | `{ generation, steps }`, its range of the parameters |
  * | coordinator, server | `slots` | `{ model }` | | its range of each slot |
  * | coordinator, worker | `step` | Step | rows of the worker: inputs, targets, weights | Stepped, and outputs where they are read |
@@ -76,6 +76,14 @@ export interface OpenShard {
 export interface Train {
   readonly model: number;
   readonly ranges: readonly Range[];
+}
+
+/** What the message does not have stays as it is. */
+export interface Write {
+  readonly model: number;
+  readonly steps?: number | undefined;
+  readonly hasParameters: boolean;
+  readonly hasSlots: boolean;
 }
 
 export interface OfModel {

@@ -1,6 +1,16 @@
 /** A parameter server: keeps its ranges of the models of one coordinator at a time. Whoever speaks to it has proved that it knows the secret. */
 import { COORDINATOR, TaskError, type Content, type Handler, type Received } from '@paceline/collectives';
-import { CODES, bytesOf, type Begin, type CommitShard, type OfSession, type OpenShard, type Sums, type Train } from './messages.js';
+import {
+  CODES,
+  bytesOf,
+  type Begin,
+  type CommitShard,
+  type OfSession,
+  type OpenShard,
+  type Sums,
+  type Train,
+  type Write,
+} from './messages.js';
 import { ServedShard } from './served-shard.js';
 
 export class ParameterHost {
@@ -66,9 +76,11 @@ export class ParameterHost {
         this.shardOf(body as Train).train((body as Train).ranges);
         return {};
       case 'write': {
-        const shard = this.shardOf(body as OpenShard);
-        [shard.values(), ...shard.slotValues()].forEach((values, i) => bytesOf(values).set(parts[i]!));
-        shard.written((body as { readonly steps: number }).steps);
+        const { hasParameters, hasSlots, steps } = body as Write;
+        const shard = this.shardOf(body as Write);
+        const written = [...(hasParameters ? [shard.values()] : []), ...(hasSlots ? shard.slotValues() : [])];
+        written.forEach((values, i) => bytesOf(values).set(parts[i]!));
+        shard.written(steps ?? shard.steps);
         return { body: standing(shard) };
       }
       case 'slots':

@@ -127,7 +127,7 @@ export class ServedShard {
   /** Where a gradient lies that counts at once. */
   private pushed: number | undefined;
 
-  /** Somebody has written to the whole model. */
+  /** The coordinator has written to it. */
   written(steps: number): void {
     this.generation++;
     this.steps = steps;

@@ -63,12 +63,19 @@ class ServedTrainer implements Trainer {
   private readonly copy: SharedArrayBuffer;
   /** Whole slots from when somebody reads or writes them until the next step. */
   private slotCopies: readonly SharedArrayBuffer[] | undefined;
+  private areSlotsWritten = false;
   private readonly initial: readonly number[];
   private readonly floats: OpenServed['floats'];
   private buffers: BatchBuffers | undefined;
   private capacity = 0;
-  /** Steps of the optimizer that the servers know of. */
+  /** Steps of the optimizer that were last told to the servers, or taken up from them. */
   private steps = 0;
+  /** Those that the servers said when the copy was read. */
+  private readSteps = 0;
+  /** Functions have it, or have had it: the servers may be ahead at any time. */
+  private isGiven = false;
+  /** A function has ended since `takeUp`. */
+  private isBehind = false;
 
   constructor(
     private readonly link: ServerLink,
@@ -91,7 +98,7 @@ class ServedTrainer implements Trainer {
   get parameters(): Float32Array {
     if (this.copied !== this.version && !this.link.isOpen) this.warnOnce();
     if (this.copied !== this.version && this.served === this.version && this.link.isOpen) {
-      this.link.ask({ kind: 'read', model: this.model, into: this.copy });
+      this.readSteps = this.link.ask({ kind: 'read', model: this.model, into: this.copy }) as number;
       this.copied = this.version;
     }
     return new Float32Array(this.copy, 0, this.layout.totalLength);
@@ -104,8 +111,25 @@ class ServedTrainer implements Trainer {
   }
 
   touch(): void {
+    if (this.isGiven) this.fallBehind();
     void this.parameters; // what is written next goes on top of the present values
     this.copied = ++this.version;
+  }
+
+  touchSlots(): void {
+    if (this.isGiven) this.fallBehind();
+    this.areSlotsWritten = true;
+  }
+
+  ended(served: number): void {
+    if (served === this.model) this.fallBehind();
+  }
+
+  /** The servers may have newer values. What was set here and has not gone to them yet stays. */
+  private fallBehind(): void {
+    this.isBehind = true;
+    if (!this.areSlotsWritten) this.slotCopies = undefined;
+    if (this.served === this.version) this.served = ++this.version;
   }
 
   get slots(): readonly Float32Array[] {
@@ -125,6 +149,7 @@ class ServedTrainer implements Trainer {
   }
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
+    this.write(step - 1);
     const { count } = batch;
     const buffers = this.buffersFor(count);
     const [inputs, targets] = [this.views('inputs', buffers, count), this.views('targets', buffers, count)];
@@ -133,21 +158,21 @@ class ServedTrainer implements Trainer {
     const weights = new Float32Array(buffers.weights, 0, count);
     if (batch.weights) batch.weights(weights);
     else weights.fill(1);
-    this.write(step - 1);
     const numbers = { model: this.model, generation: this.version, count, step };
     const { losses, failures } = this.link.ask({ kind: 'step', numbers, rate, buffers }) as Ends;
     if (failures.length > 0) throw replicaError(failures, step - 1);
     this.served = ++this.version;
-    this.steps = step;
+    this.steps = this.readSteps = step;
+    this.slotCopies = undefined;
     const loss = losses.reduce((sum, value) => sum + value, 0) / Math.max(1, count);
     return { loss, rows: { from: 0, to: count }, targets, outputs: this.views('outputs', buffers, count) };
   }
 
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
+    this.write(step - 1);
     const buffers = this.buffersFor(count);
     const inputs = this.views('inputs', buffers, count);
     fills.forEach((fill, i) => fill(inputs[i]!));
-    this.write(step - 1);
     const numbers = { model: this.model, generation: this.version, count, step };
     const { failures } = this.link.ask({ kind: 'predict', numbers, rowsAtOnce, buffers }) as Ends;
     if (failures.length > 0) throw replicaError(failures, step - 1);
@@ -156,31 +181,38 @@ class ServedTrainer implements Trainer {
 
   serve(steps: number): number {
     this.write(steps);
+    this.isGiven = true;
     return this.model;
   }
 
-  takeUp(): number {
-    this.served = ++this.version;
-    this.steps = this.link.ask({ kind: 'read', model: this.model, into: this.copy }) as number;
-    this.copied = this.version;
-    this.slotCopies = undefined;
-    return this.steps;
+  takeUp(): number | undefined {
+    if (!this.isBehind || !this.link.isOpen) return undefined;
+    void this.parameters;
+    this.isBehind = false;
+    return (this.steps = this.readSteps);
   }
 
   close(): void {
     if (this.link.isOpen) this.link.ask({ kind: 'close', model: this.model });
   }
 
-  /** What somebody has set goes to the servers; so does optimizer state that somebody may have written to. */
+  /** What somebody has set goes to the servers, and nothing else: functions may have updated the rest there. */
   private write(steps: number): void {
+    const isFirst = this.served < 0;
     const isWritten = this.served !== this.version;
-    if (!isWritten && !this.slotCopies && steps === this.steps) return;
-    const parameters = this.parameters.buffer as SharedArrayBuffer;
-    void this.slots;
-    this.link.ask({ kind: 'write', model: this.model, steps, parameters, slots: this.slotCopies! });
-    this.slotCopies = undefined;
-    this.steps = steps;
-    if (isWritten) this.served = this.version;
+    const areSlots = this.areSlotsWritten || isFirst;
+    if (!isWritten && !areSlots && steps === this.steps) return;
+    if (areSlots) void this.slots;
+    this.link.ask({
+      kind: 'write',
+      model: this.model,
+      steps: isFirst || steps !== this.steps ? steps : undefined,
+      parameters: isWritten ? (this.parameters.buffer as SharedArrayBuffer) : undefined,
+      slots: areSlots ? this.slotCopies! : undefined,
+    });
+    this.areSlotsWritten = false;
+    this.steps = this.readSteps = steps;
+    this.served = this.version;
   }
 
   private views(kind: 'inputs' | 'targets' | 'outputs', buffers: BatchBuffers, count: number): Float32Array[] {

@@ -266,7 +266,7 @@ class ThreadTrainer implements Trainer {
     this.begins = true;
   }
 
-  slotsWritten(): void {
+  touchSlots(): void {
     this.slotsAreNew = true;
   }
 
