@@ -1,7 +1,7 @@
 /** Functions of a ClusterCoordinator in the workers, and what the program sees of what they have learned. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Running } from './programs.fixture.js';
-import { BUILD, ServedCluster } from './served-cluster.fixture.js';
+import { BUILD, ServedCluster, WORKERS } from './served-cluster.fixture.js';
 
 /** Each call of `step` takes 0.01 from every weight: the optimizer is sgd with momentum 0, which has slots. */
 const FUNCTIONS = `
@@ -9,6 +9,17 @@ export async function step({ tf }, model) {
   const weights = await model.read();
   await model.applyGradients(Object.fromEntries(Object.entries(weights).map(([name, weight]) => [name, tf.onesLike(weight)])));
 }
+export async function stepAfter(context, model, ms) {
+  await waits(context, ms);
+  await step(context, model);
+}
+export const numbers = function* (_, from) {
+  for (let i = from; ; i++) yield i;
+};
+export const next = async (_, rows) => (await rows.next()).value;
+export const waits = (_, ms) => new Promise((resolve) => setTimeout(resolve, ms, 'waited'));
+export const fails = () => { throw new Error('no such row'); };
+export const exits = () => process.exit();
 `;
 
 /** The program's model begins with zeros. */
@@ -76,4 +87,50 @@ say([shown(), model.optimizer.iterations]);
     [-54, 101],
     [[-55, -55, -55, -55], 102],
   ]);
+});
+
+it('coordinators of one strategy share workers and keep their datasets apart; another strategy has none; what fails and what is cancelled has a code', async () => {
+  const [values, refused, lost, cancelled, lostAgain] = await said(
+    cluster.coordinate(`${PROGRAM}
+const second = new ClusterCoordinator(strategy);
+const rows = [coordinator, second].map((each, i) => each.createPerWorkerDataset(fn('numbers'), [i * 1000]));
+const nextOf = async (i) => Math.floor((await [coordinator, second][i].fetch([coordinator, second][i].schedule(fn('next'), [rows[i]]))) / 1000);
+const apart = [await nextOf(0), await nextOf(1), await nextOf(0)];
+const both = [coordinator, second].flatMap((each) => [0, 1].map(() => each.schedule(fn('waits'), [50])));
+say([apart, await coordinator.fetch(both)]);
+try { new ClusterCoordinator(new MirroredStrategy()); } catch (error) { told(error); }
+const exits = coordinator.schedule(fn('exits'));
+const waits = Array.from({ length: ${WORKERS} }, () => coordinator.schedule(fn('waits'), [60000]));
+await coordinator.fetch(exits).catch(told);
+await coordinator.fetch(waits.at(-1)).catch(told);
+try { coordinator.done(); } catch (error) { told(error); }
+await strategy.dispose();
+`),
+  );
+  expect(values).toEqual([[0, 1, 0], Array(4).fill('waited')]);
+  expect(refused).toMatchObject({ code: 'STRATEGY_ARGUMENT', message: expect.stringContaining('ParameterServerStrategy') as string });
+  expect(lost).toMatchObject({ code: 'STRATEGY_MEMBER', message: expect.stringContaining('lost its worker 5 times') as string });
+  for (const { type } of (lost as { members: { type: string }[] }).members) expect(type).toBe('worker');
+  expect((lost as { members: unknown[] }).members).not.toEqual([]);
+  expect(cancelled).toMatchObject({ code: 'STRATEGY_CANCELLED' });
+  expect(lostAgain).toEqual(lost);
+});
+
+it('when a parameter server dies, functions fail at once with an error that names it', async () => {
+  const running = cluster.coordinate(`${PROGRAM.replace('Strategy()', 'Strategy(undefined, { deadlineMs: 600000 })')}
+const later = coordinator.schedule(fn('stepAfter'), [model, 3000]);
+const waits = coordinator.schedule(fn('waits'), [600000]);
+const cancelled = coordinator.schedule(fn('waits'), [600000]);
+console.log('"waits"');
+for (const value of [later, waits, cancelled]) await coordinator.fetch(value).catch(told);
+await coordinator.join().catch(told);
+await coordinator.fetch(coordinator.schedule(fn('step'), [model])).catch(told);
+await strategy.dispose().catch(told);
+`);
+  await running.said('"waits"');
+  await cluster.killed('ps', 1);
+  const [, later, waits, cancelled, joined, scheduled] = await said(running);
+  const gone = { code: 'STRATEGY_MEMBER', members: [{ type: 'ps', index: 1 }] };
+  expect([later, waits, joined, scheduled]).toMatchObject([gone, gone, gone, gone]);
+  expect(cancelled).toMatchObject({ code: 'STRATEGY_CANCELLED' });
 });

@@ -47,7 +47,7 @@ export abstract class ServedStrategy extends Strategy {
   }
 
   /** @internal Functions in workers. */
-  get coordinated(): Pick<ServerLink, 'call' | 'revive'> {
+  get coordinated(): Pick<ServerLink, 'call' | 'revive' | 'workerTask'> {
     return this.link;
   }
 

@@ -10,13 +10,23 @@ interface Called {
 
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
+class Lost extends Error {
+  constructor(
+    readonly workers: readonly number[],
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
 function queueOf(workers: number, isBack: (worker: number) => boolean = () => true) {
   const calls: Called[] = [];
   const timers: (() => void)[] = [];
   const port: WorkerCall<string, string> = {
     call: (worker, closure) =>
       new Promise((resolve, reject) => calls.push({ worker, closure, end: (value = closure) => resolve(value), fail: reject })),
-    revive: (worker) => Promise.resolve(isBack(worker)),
+    revive: async (worker) => isBack(worker),
+    lostBy: (lost, message) => new Lost(lost, message),
     after: (_, act) => {
       timers.push(act);
       return () => timers.splice(timers.indexOf(act), 1);
@@ -76,13 +86,35 @@ it('a function that loses every worker is given up; so are all when no worker co
     await settled();
     await tick();
   }
-  await expect(value).rejects.toThrow('the function has lost its worker 3 times: killed');
+  await expect(value).rejects.toEqual(new Lost([0], 'the function has lost its worker 3 times: killed'));
   const alone = queueOf(1, () => false);
   const waits = alone.queue.put('b');
   alone.calls[0]!.fail(new WorkerGone('killed'));
   await settled();
   for (let i = 0; i < 3; i++) await alone.tick();
-  await expect(waits).rejects.toThrow('all 1 workers have been gone for 30 ms');
+  await expect(waits).rejects.toEqual(new Lost([0], 'all 1 workers have been gone for 30 ms: start them again'));
+});
+
+it('a function that throws after it has lost a worker fails with what it throws; all fail when no worker can come back', async () => {
+  const { queue, calls, tick } = queueOf(1);
+  const [value, thrown] = [queue.put('a'), new TypeError('no such row')];
+  calls[0]!.fail(new WorkerGone('killed'));
+  await settled();
+  await tick();
+  calls[1]!.fail(thrown);
+  await expect(value).rejects.toBe(thrown);
+  const gone = new Error('a server is gone');
+  const never = queueOf(1, () => {
+    throw gone;
+  });
+  const [first, second] = [never.queue.put('b'), never.queue.put('c')];
+  never.calls[0]!.fail(new WorkerGone('killed'));
+  await settled();
+  await never.tick();
+  await expect(first).rejects.toBe(gone);
+  await expect(second).rejects.toMatchObject({ code: 'STRATEGY_CANCELLED', cause: gone });
+  expect(never.queue.failure).toBe(gone);
+  expect(never.timers).toEqual([]);
 });
 
 it('when a function throws, those that wait are cancelled, and later ones are taken', async () => {
@@ -91,7 +123,10 @@ it('when a function throws, those that wait are cancelled, and later ones are ta
   calls[0]!.fail(new TypeError('no such row'));
   await queue.done();
   await expect(a).rejects.toThrow('no such row');
-  await expect(b).rejects.toThrow('cancelled, as another function has failed: no such row');
+  await expect(b).rejects.toMatchObject({
+    code: 'STRATEGY_CANCELLED',
+    message: 'cancelled, as another function has failed: no such row',
+  });
   expect(queue.failure).toBeInstanceOf(TypeError);
   const later = queue.put('c');
   calls[1]!.end();

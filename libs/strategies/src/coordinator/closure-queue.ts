@@ -7,12 +7,17 @@
  * | it throws | has failed; those that wait are cancelled, and the next join, schedule or fetch throws | takes the next one |
  * | its worker is lost | goes back to the front, up to `mostLosses` times | is asked again and again whether it is back, while functions wait |
  * | all workers are lost for `lonelyMs` | all that wait have failed | as above, when there are functions again |
+ * | it cannot be said whether a worker is back | all that wait have failed | as above, when there are functions again |
  */
+import { StrategyError } from '../errors.js';
+
 export interface WorkerCall<C, R> {
   /** @throws WorkerGone when the worker is lost; whatever else is thrown is the function's */
   call(worker: number, closure: C): Promise<R>;
-  /** Whether the worker is back. */
+  /** Whether the worker is back. @throws where no function can run any more */
   revive(worker: number): Promise<boolean>;
+  /** What a function fails with that these workers were lost to. */
+  lostBy(workers: readonly number[], message: string, cause?: WorkerGone): Error;
   after(ms: number, act: () => void): () => void;
 }
 
@@ -22,7 +27,8 @@ interface Waiting<C, R> {
   readonly closure: C;
   readonly resolve: (value: R) => void;
   readonly reject: (error: Error) => void;
-  losses: number;
+  /** Workers that it was lost with. */
+  readonly losses: number[];
 }
 
 export interface QueueOptions {
@@ -42,7 +48,7 @@ export class ClosureQueue<C, R> {
   /** Workers that are gone, and how often they were asked for since. */
   private readonly lost = new Map<number, number>();
   private cancelLook: (() => void) | undefined;
-  private isClosed = false;
+  private closedBy: Error | undefined;
   /** The first failure since the last one was told. */
   failure: Error | undefined;
 
@@ -62,7 +68,7 @@ export class ClosureQueue<C, R> {
   }
 
   put(closure: C): Promise<R> {
-    const result = new Promise<R>((resolve, reject) => this.waiting.push({ closure, resolve, reject, losses: 0 }));
+    const result = new Promise<R>((resolve, reject) => this.waiting.push({ closure, resolve, reject, losses: [] }));
     result.catch(() => undefined); // it is told by join, too
     this.next();
     return result;
@@ -82,7 +88,7 @@ export class ClosureQueue<C, R> {
   }
 
   close(reason: Error): void {
-    this.isClosed = true;
+    this.closedBy = reason;
     this.cancelLook?.();
     this.cancel(reason);
   }
@@ -113,7 +119,7 @@ export class ClosureQueue<C, R> {
       waiting.resolve(await this.workers.call(worker, waiting.closure));
     } catch (error) {
       isLost = error instanceof WorkerGone;
-      if (isLost && !this.isClosed && ++waiting.losses < this.options.mostLosses) this.waiting.unshift(waiting);
+      if (error instanceof WorkerGone) this.lostWith(worker, waiting, error);
       else this.failed(waiting, error as Error);
     }
     this.running--;
@@ -123,22 +129,39 @@ export class ClosureQueue<C, R> {
     this.moved();
   }
 
-  private failed({ reject, losses }: Waiting<C, R>, error: Error): void {
-    const told = losses > 0 ? new Error(`the function has lost its worker ${losses} times: ${error.message}`, { cause: error }) : error;
-    this.failure ??= told;
-    reject(told);
-    this.cancel(new Error(`cancelled, as another function has failed: ${told.message}`));
+  private lostWith(worker: number, waiting: Waiting<C, R>, error: WorkerGone): void {
+    const { losses } = waiting;
+    losses.push(worker);
+    if (this.closedBy) waiting.reject(this.closedBy);
+    else if (losses.length < this.options.mostLosses) this.waiting.unshift(waiting);
+    else {
+      const message = `the function has lost its worker ${losses.length} times: ${error.message}`;
+      this.failed(waiting, this.workers.lostBy([...new Set(losses)].sort(), message, error));
+    }
+  }
+
+  private failed({ reject }: Waiting<C, R>, error: Error): void {
+    this.failure ??= error;
+    reject(error);
+    const message = `cancelled, as another function has failed: ${error.message}`;
+    this.cancel(new StrategyError('STRATEGY_CANCELLED', message, { cause: error }));
   }
 
   /** Asks whether workers are back, as long as functions wait. */
   private lookForLost(): void {
-    if (this.isClosed || this.cancelLook || this.lost.size === 0 || this.isDone) return;
+    if (this.closedBy || this.cancelLook || this.lost.size === 0 || this.isDone) return;
     this.cancelLook = this.workers.after(this.options.reviveMs, () => {
-      void Promise.all([...this.lost.keys()].map((worker) => this.ask(worker))).then(() => {
-        this.cancelLook = undefined;
-        this.giveUp();
-        this.next();
-      });
+      void Promise.all([...this.lost.keys()].map((worker) => this.ask(worker))).then(
+        () => {
+          this.cancelLook = undefined;
+          this.giveUp();
+          this.next();
+        },
+        (error: unknown) => {
+          this.cancelLook = undefined;
+          this.failFirst(error as Error);
+        },
+      );
     });
   }
 
@@ -152,9 +175,15 @@ export class ClosureQueue<C, R> {
   private giveUp(): void {
     const { workers, lonelyMs, reviveMs } = this.options;
     const isLonely = this.lost.size === workers && [...this.lost.values()].every((asked) => asked * reviveMs >= lonelyMs);
-    const first = isLonely ? this.waiting.shift() : undefined;
+    if (!isLonely) return;
+    const message = `all ${workers} workers have been gone for ${lonelyMs} ms: start them again`;
+    this.failFirst(this.workers.lostBy([...this.lost.keys()].sort(), message));
+  }
+
+  private failFirst(error: Error): void {
+    const first = this.waiting.shift();
     if (!first) return;
     for (const worker of this.lost.keys()) this.lost.set(worker, 0);
-    this.failed({ ...first, losses: 0 }, new WorkerGone(`all ${workers} workers have been gone for ${lonelyMs} ms: start them again`));
+    this.failed(first, error);
   }
 }

@@ -2,7 +2,7 @@
 import { processClock } from '@paceline/collectives';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { ArgumentError, disposed, FunctionError, MemberError, ReplicaError, StrategyError } from '../errors.js';
-import type { ServedStrategy } from '../parameter-server.js';
+import { ServedStrategy } from '../parameter-server.js';
 import { decode, encode, mapLeaves, type Encoded } from '../replicas/per-replica.js';
 import { functionOf, type NamedFunction, type ReplicaFunction } from '../replicas/replica-function.js';
 import { packed, unpacked, type Argument, type DatasetSource, type FunctionCall } from '../servers/function-protocol.js';
@@ -17,6 +17,7 @@ export interface CoordinatorOptions {
 }
 
 interface Closure extends NamedFunction {
+  readonly deadlineMs: number;
   readonly args: readonly Argument[];
   readonly models: readonly GivenModel[];
 }
@@ -50,37 +51,88 @@ const MOST_LOSSES = 5;
 const REVIVE_MS = 500;
 const LONELY_MS = 60_000;
 
-export class ClusterCoordinator {
-  private readonly queue: ClosureQueue<Closure, Encoded>;
-  private readonly deadlineMs: number;
+/** What all coordinators of a strategy have in common: a worker takes one function at a time, and knows datasets by their numbers. */
+class Schedule {
+  readonly queue: ClosureQueue<Closure, Encoded>;
   /** Models that functions may have updated since they were last taken up. */
-  private readonly given = new Set<tfl.LayersModel>();
-  private datasets = 0;
+  readonly given = new Set<tfl.LayersModel>();
+  datasets = 0;
 
-  /** @param strategy a ParameterServerStrategy or a HybridStrategy, which one coordinator uses */
-  constructor(
-    private readonly strategy: ServedStrategy,
-    { deadlineMs = 3_600_000 }: CoordinatorOptions = {},
-  ) {
-    if (!Number.isInteger(deadlineMs) || deadlineMs < 1 || deadlineMs > LONGEST_MS)
-      throw new ArgumentError(
-        `ClusterCoordinator: deadlineMs must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(deadlineMs)}`,
-      );
-    this.deadlineMs = deadlineMs;
-    const workers = strategy.workers;
+  private constructor(private readonly strategy: ServedStrategy) {
+    const { workers, coordinated } = strategy;
     this.queue = new ClosureQueue<Closure, Encoded>(
       {
-        call: (worker, closure) => this.call(worker, workers, closure),
+        call: (worker, closure) => this.call(worker, closure),
         revive: (worker) =>
-          strategy.coordinated.revive(worker).then(
+          coordinated.revive(worker).then(
             () => true,
-            () => false,
+            (error: unknown) => {
+              if (error instanceof CallFailed) return false;
+              throw error;
+            },
+          ),
+        lostBy: (lost, message, cause) =>
+          new MemberError(
+            lost.map((worker) => coordinated.workerTask(worker)),
+            message,
+            { cause },
           ),
         after: (ms, act) => processClock.after(ms, act),
       },
       { workers, mostWaiting: MOST_WAITING, mostLosses: MOST_LOSSES, reviveMs: REVIVE_MS, lonelyMs: LONELY_MS },
     );
     strategy.onDispose(() => this.queue.close(disposed()));
+  }
+
+  private static readonly all = new WeakMap<ServedStrategy, Schedule>();
+
+  static of(strategy: ServedStrategy): Schedule {
+    const known = Schedule.all.get(strategy) ?? new Schedule(strategy);
+    Schedule.all.set(strategy, known);
+    return known;
+  }
+
+  private async call(worker: number, { module, name, args, models, deadlineMs }: Closure): Promise<Encoded> {
+    const call: FunctionCall = { module, name, args, workerIndex: worker, numWorkers: this.strategy.workers };
+    try {
+      return unpacked<Encoded>(await this.strategy.coordinated.call(worker, packed(call), deadlineMs));
+    } catch (error) {
+      if (!(error instanceof CallFailed)) throw error;
+      if (error.isGone) throw new WorkerGone(error.message);
+      if (error.code === CODES.function) throw new FunctionError(error.message);
+      if (error.code === CODES.replica) throw new ReplicaError(worker, undefined, undefined, error.message);
+      throw new StrategyError('STRATEGY_THREAD', error.message);
+    } finally {
+      // A function that failed may have sent gradients before.
+      for (const { model, served } of models) this.strategy.ended(model, served);
+    }
+  }
+}
+
+/** Several of one strategy are as one: they share the functions that wait, their failures and the datasets. */
+export class ClusterCoordinator {
+  private readonly shared: Schedule;
+  private readonly deadlineMs: number;
+
+  /** @param strategy a ParameterServerStrategy or a HybridStrategy */
+  constructor(
+    private readonly strategy: ServedStrategy,
+    { deadlineMs = 3_600_000 }: CoordinatorOptions = {},
+  ) {
+    if (!(strategy instanceof ServedStrategy))
+      throw new ArgumentError(
+        'ClusterCoordinator takes a ParameterServerStrategy or a HybridStrategy: other strategies have no workers that take functions, and run() calls functions in their replicas',
+      );
+    if (!Number.isInteger(deadlineMs) || deadlineMs < 1 || deadlineMs > LONGEST_MS)
+      throw new ArgumentError(
+        `ClusterCoordinator: deadlineMs must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(deadlineMs)}`,
+      );
+    this.deadlineMs = deadlineMs;
+    this.shared = Schedule.of(strategy);
+  }
+
+  private get queue(): Schedule['queue'] {
+    return this.shared.queue;
   }
 
   /**
@@ -94,14 +146,16 @@ export class ClusterCoordinator {
     const named = functionOf(fn);
     if (!Array.isArray(args)) throw new ArgumentError('schedule takes the arguments of the function as an array');
     const models: GivenModel[] = [];
-    return new RemoteValue(this.queue.put({ ...named, args: args.map((arg, i) => this.argument(arg, i, models)), models }));
+    const { deadlineMs } = this;
+    return new RemoteValue(this.queue.put({ ...named, args: args.map((arg, i) => this.argument(arg, i, models)), models, deadlineMs }));
   }
 
   /** When all functions have ended. The models have what was learned then. @throws the first failure of a function */
   async join(): Promise<void> {
     await this.queue.done();
-    for (const model of this.given) this.strategy.takeUp(model);
-    this.given.clear();
+    const { given } = this.shared;
+    for (const model of given) this.strategy.takeUp(model);
+    given.clear();
     this.throwFailure();
   }
 
@@ -121,14 +175,12 @@ export class ClusterCoordinator {
 
   /** Each worker makes a dataset of its own, by a function of a module, when a function first asks for it; a worker that is started again makes it anew. */
   createPerWorkerDataset(fn: ReplicaFunction, args: readonly unknown[] = []): PerWorkerDataset {
-    return new PerWorkerDataset({ ...functionOf(fn), id: this.datasets++, args: args.map((arg, i) => encoded(arg, i)) });
+    return new PerWorkerDataset({ ...functionOf(fn), id: this.shared.datasets++, args: args.map((arg, i) => encoded(arg, i)) });
   }
 
   private throwFailure(): void {
     const { failure } = this.queue;
     this.queue.failure = undefined;
-    if (failure instanceof WorkerGone || failure?.cause instanceof WorkerGone)
-      throw new MemberError([], failure.message, { cause: failure });
     if (failure) throw failure;
   }
 
@@ -137,24 +189,8 @@ export class ClusterCoordinator {
     if (!(arg instanceof tfl.LayersModel)) return { kind: 'data', value: encoded(arg, i) };
     const served = this.strategy.served(arg);
     models.push({ model: arg, served: served.model });
-    this.given.add(arg);
+    this.shared.given.add(arg);
     return { kind: 'model', ...served };
-  }
-
-  private async call(worker: number, workers: number, { module, name, args, models }: Closure): Promise<Encoded> {
-    const call: FunctionCall = { module, name, args, workerIndex: worker, numWorkers: workers };
-    try {
-      return unpacked<Encoded>(await this.strategy.coordinated.call(worker, packed(call), this.deadlineMs));
-    } catch (error) {
-      if (!(error instanceof CallFailed)) throw error;
-      if (error.isGone) throw new WorkerGone(error.message);
-      if (error.code === CODES.function) throw new FunctionError(error.message);
-      if (error.code === CODES.replica) throw new ReplicaError(worker, undefined, undefined, error.message);
-      throw new StrategyError('STRATEGY_THREAD', error.message);
-    } finally {
-      // A function that failed may have sent gradients before.
-      for (const { model, served } of models) this.strategy.ended(model, served);
-    }
   }
 }
 

@@ -75,23 +75,26 @@ function faultOf(error: unknown): FromCoordinator {
   return { kind: 'fault', message: error instanceof Error ? error.message : String(error) };
 }
 
+/** What a function in a worker has failed with, or the question whether the worker is back. */
+function failedLater({ id, worker }: LaterCall, error: unknown, hasBegun: boolean): LaterAnswer {
+  const isGone = error instanceof MemberGone && error.places.every((place) => place === placesOf('worker')[worker]);
+  if (!hasBegun || (error instanceof MemberGone && !isGone)) return { kind: 'call-lost', id, fault: faultOf(error) };
+  const { message } = error as Error;
+  return { kind: 'call-failed', id, code: error instanceof TaskError ? error.code : 'INTERNAL', isGone, message };
+}
+
 async function takeLater(message: LaterCall): Promise<void> {
   const { id, worker } = message;
+  let hasBegun = false;
   let answer: LaterAnswer;
   try {
     await begun;
+    hasBegun = true;
     const value = message.kind === 'call' ? await coordinator.call(worker, message.call, message.deadlineMs) : undefined;
     if (message.kind === 'revive') await coordinator.revive(worker);
     answer = { kind: 'called', id, value };
   } catch (error) {
-    const { message: text } = error as Error;
-    answer = {
-      kind: 'call-failed',
-      id,
-      code: error instanceof TaskError ? error.code : 'INTERNAL',
-      isGone: error instanceof MemberGone,
-      message: text,
-    };
+    answer = failedLater(message, error, hasBegun);
   }
   parentPort!.postMessage(answer);
 }

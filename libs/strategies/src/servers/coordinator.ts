@@ -196,12 +196,13 @@ export class Coordinator {
 
   /**
    * A function in a worker, whatever else goes on.
-   * @throws MemberGone when the worker, or its thread, has ended meanwhile; TaskError for what the function throws
+   * @throws MemberGone when the worker, its thread or a server has ended meanwhile; TaskError for what the function throws
    */
   async call(worker: number, call: Uint8Array, deadlineMs: number): Promise<Uint8Array> {
     const place = this.options.workers[worker]!;
     try {
-      const { parts } = await this.peers.get(place)!.request('call', { parts: [call] }, { deadlineMs });
+      const request = (): Promise<Received> => this.peers.get(place)!.request('call', { parts: [call] }, { deadlineMs });
+      const { parts } = await this.whileServersAreThere(request);
       return parts[0]!;
     } catch (error) {
       throw this.faultOf(error, place);
@@ -209,7 +210,11 @@ export class Coordinator {
   }
 
   /** A worker that was lost has been started again: it gets the session and the models. @throws MemberGone */
-  async revive(worker: number): Promise<void> {
+  revive(worker: number): Promise<void> {
+    return this.whileServersAreThere(() => this.revived(worker));
+  }
+
+  private async revived(worker: number): Promise<void> {
     const place = this.options.workers[worker]!;
     if (!this.peers.get(place)!.isOpen) {
       try {

@@ -59,7 +59,9 @@ export type LaterCall =
 /** Said by an event, in any order. */
 export type LaterAnswer =
   | { readonly kind: 'called'; readonly id: number; readonly value: Uint8Array | undefined }
-  | { readonly kind: 'call-failed'; readonly id: number; readonly code: string; readonly isGone: boolean; readonly message: string };
+  | { readonly kind: 'call-failed'; readonly id: number; readonly code: string; readonly isGone: boolean; readonly message: string }
+  /** Not the worker alone is gone: no function can run any more. */
+  | { readonly kind: 'call-lost'; readonly id: number; readonly fault: FromCoordinator };
 
 /** Every message but `end` is answered once, in the order of the messages. */
 export type FromCoordinator =

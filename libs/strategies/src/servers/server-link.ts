@@ -104,6 +104,10 @@ export class ServerLink {
     return this.options.tasks[place]!.task;
   }
 
+  workerTask(worker: number): MemberAddress['task'] {
+    return this.options.tasks.filter(({ task }) => task.type === 'worker')[worker]!.task;
+  }
+
   /** Asks and waits: the thread keeps the deadlines. @throws MemberError, ClusterConfigError, UnsupportedError, ThreadError */
   ask(message: Exclude<ToCoordinator, { kind: 'end' }>): unknown {
     if (this.lost) throw this.lost;
@@ -119,13 +123,13 @@ export class ServerLink {
 
   /**
    * A function in a worker. While one is under way, the process is kept alive.
-   * @throws CallFailed
+   * @throws CallFailed; MemberError where a server is gone, and no function can run any more
    */
   call(worker: number, call: Uint8Array, deadlineMs: number): Promise<Uint8Array> {
     return this.later((id) => ({ kind: 'call', id, worker, call, deadlineMs })) as Promise<Uint8Array>;
   }
 
-  /** @throws CallFailed where the worker is not there yet */
+  /** @throws CallFailed where the worker is not there yet; MemberError where a server is gone */
   async revive(worker: number): Promise<void> {
     await this.later((id) => ({ kind: 'revive', id, worker }));
   }
@@ -146,6 +150,7 @@ export class ServerLink {
     this.pending.delete(answer.id);
     if (this.pending.size === 0) this.running?.worker.unref();
     if (answer.kind === 'called') asked?.resolve(answer.value);
+    else if (answer.kind === 'call-lost') asked?.reject(this.faultOf(answer.fault));
     else asked?.reject(new CallFailed(answer.code, answer.isGone, answer.message));
   }
 
