@@ -9,6 +9,12 @@ export async function step({ tf }, model) {
   const weights = await model.read();
   await model.applyGradients(Object.fromEntries(Object.entries(weights).map(([name, weight]) => [name, tf.onesLike(weight)])));
 }
+/** With the gradients of these parameters alone. */
+export async function stepOf({ tf }, model, names) {
+  const weights = await model.read();
+  await model.applyGradients(Object.fromEntries(names.map((name) => [name, tf.onesLike(weights[name] ?? weights['dense/kernel'])])));
+  return process.pid;
+}
 export async function stepAfter(context, model, ms) {
   await waits(context, ms);
   await step(context, model);
@@ -114,6 +120,44 @@ await strategy.dispose();
   expect((lost as { members: unknown[] }).members).not.toEqual([]);
   expect(cancelled).toMatchObject({ code: 'STRATEGY_CANCELLED' });
   expect(lostAgain).toEqual(lost);
+});
+
+it('frozen layers need no gradient, in a worker that was started again too; gradients of what is no parameter are refused', async () => {
+  const running = cluster.coordinate(`${PROGRAM}
+const deep = strategy.scope(() => {
+  const net = tf.sequential({ layers: [zeros(2, { inputShape: [4], name: 'base', trainable: false }), zeros(1, { name: 'dense' })] });
+  net.compile({ optimizer: tf.train.momentum(0.01, 0), loss: 'meanSquaredError' });
+  return net;
+});
+const stepOf = (...names) => coordinator.schedule(fn('stepOf'), [deep, names]);
+const pids = new Set(await coordinator.fetch(strategy.servers().map((_, i) => stepOf('dense/kernel', ...(i === 0 ? ['base/kernel'] : [])))));
+console.log('"kill"');
+let isBack = false;
+while (!isBack) {
+  const waits = Array.from({ length: ${WORKERS} }, () => coordinator.schedule(fn('waits'), [200]));
+  const now = await coordinator.fetch(Array.from({ length: ${WORKERS} }, () => stepOf('dense/kernel')));
+  isBack = now.some((pid) => !pids.has(pid));
+}
+const [frozen, trained] = deep.layers.flatMap((layer) => layer.getWeights()).map((weight) => [...weight.dataSync()]);
+say([frozen, trained.every((value) => value < 0)]);
+deep.layers[0].trainable = true;
+deep.compile({ optimizer: tf.train.momentum(0.01, 0), loss: 'meanSquaredError' });
+await coordinator.fetch(stepOf('dense/kernel')).catch(told);
+await coordinator.join().catch(() => undefined);
+await coordinator.fetch(stepOf('dense/kernel', 'base/kernel', 'dense/kernal')).catch(told);
+await coordinator.join().catch(() => undefined);
+await strategy.dispose();
+`);
+  await running.said('"kill"');
+  await cluster.killed('worker', 0);
+  const [, [frozen, isTrained], missing, unknown] = (await said(running)) as [unknown, unknown[], unknown, unknown];
+  expect(frozen).toEqual(Array(8).fill(0));
+  expect(isTrained).toBe(true);
+  expect(missing).toMatchObject({ code: 'STRATEGY_REPLICA', message: expect.stringContaining('no gradient of base/kernel') as string });
+  expect(unknown).toMatchObject({
+    code: 'STRATEGY_REPLICA',
+    message: expect.stringContaining('no parameter dense/kernal; there are base/kernel, dense/kernel') as string,
+  });
 });
 
 it('when a parameter server dies, functions fail at once with an error that names it', async () => {

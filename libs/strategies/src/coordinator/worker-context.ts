@@ -17,7 +17,7 @@ export interface ServedParameters {
   read(): Promise<Record<string, tfc.Tensor>>;
   /**
    * The servers update the parameters at once, with the optimizer of the model, whatever other workers do meanwhile.
-   * @param gradients of every trained parameter: means over the examples
+   * @param gradients of every trained parameter: means over the examples. Those of frozen layers and of state may be there, and count for nothing
    * @param learningRate that of the optimizer by default
    */
   applyGradients(gradients: Readonly<Record<string, tfc.Tensor>>, learningRate?: number): Promise<void>;

@@ -17,6 +17,7 @@ import {
   type Standing,
   type StepFailure,
   type Stepped,
+  type Train,
   type WorkerPlan,
   type Write,
 } from './messages.js';
@@ -78,6 +79,8 @@ interface Ends {
 export class Coordinator {
   readonly session = randomUUID();
   private readonly models = new Map<number, OpenServed>();
+  /** Of models of which not everything is trained: a worker that is started again is told too. */
+  private readonly trained = new Map<number, readonly Range[]>();
   private readonly peers = new Map<number, Peer>();
   private round = 0;
   /** Replicas keep something for functions of `run`. */
@@ -129,11 +132,14 @@ export class Coordinator {
   async close(model: number): Promise<void> {
     const { servers, workers } = this.options;
     this.models.delete(model);
+    this.trained.delete(model);
     await this.all([...servers, ...workers], 'close', () => ({ body: { model } }));
   }
 
   async train(model: number, ranges: readonly Range[]): Promise<void> {
-    await this.all(this.options.servers, 'train', () => ({ body: { model, ranges } }));
+    const { servers, workers } = this.options;
+    this.trained.set(model, ranges);
+    await this.all([...servers, ...workers], 'train', () => ({ body: { model, ranges } satisfies Train }));
   }
 
   async write(model: number, { steps, parameters, slots }: Written): Promise<void> {
@@ -229,8 +235,11 @@ export class Coordinator {
         [place],
         `${this.options.tasks.names[place]!}: it was started again, and what its replicas kept in \`state\` for functions of run is lost; make a new strategy, and begin with what was saved last`,
       );
-    for (const { model, plan, description } of this.models.values())
+    for (const { model, plan, description } of this.models.values()) {
       await this.all([place], 'open', () => this.openedBy(worker, model, plan, description));
+      const ranges = this.trained.get(model);
+      if (ranges) await this.all([place], 'train', () => ({ body: { model, ranges } satisfies Train }));
+    }
   }
 
   private dial(place: number, deadlineMs: number): Promise<Peer> {

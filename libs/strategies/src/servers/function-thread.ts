@@ -68,6 +68,10 @@ function servedModel(model: number, usualRate: number, made: tfc.Tensor[]): Serv
     },
     applyGradients: async (gradients, learningRate = usualRate) => {
       if (!variables) throw new Error('applyGradients needs the parameters that the gradients are of: await read() before');
+      const known = new Set(variables.map(({ path }) => path));
+      const unknown = Object.keys(gradients).filter((path) => !known.has(path));
+      if (unknown.length > 0)
+        throw new TypeError(`applyGradients: there is no parameter ${unknown.join(', ')}; there are ${[...known].join(', ')}`);
       const gradient = new Float32Array(length);
       const missing = variables.filter(({ path, isTrained }) => isTrained && !(gradients[path] instanceof tfc.Tensor));
       if (missing.length > 0) throw new TypeError(`applyGradients: no gradient of ${missing.map(({ path }) => path).join(', ')}`);

@@ -9,7 +9,7 @@
  * | coordinator, worker | `open` | `{ model }` | WorkerPlan as text | |
  * | coordinator, server | `open` | `{ model, plan: ShardPlan }` | | |
  * | coordinator, all | `close` | `{ model }` | | |
- * | coordinator, server | `train` | `{ model, ranges }` | | |
+ * | coordinator, all | `train` | Train: all but the frozen variables | | |
  * | coordinator, server | `write` | Write | its range of the parameters, of each slot, where it has them | `{ generation, steps }` |
  * | coordinator, worker; server | `read` | `{ model, session }` | | `{ generation, steps }`, its range of the parameters |
  * | coordinator, server | `slots` | `{ model }` | | its range of each slot |

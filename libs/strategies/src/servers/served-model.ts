@@ -40,6 +40,8 @@ export class ServedModel {
   readonly layout: Layout;
   /** The parameters that are here. */
   generation = -1;
+  /** The variables that are trained: all but the frozen ones. */
+  trained: readonly Range[];
   private readonly parameters: Float32Array;
   private readonly sums: readonly Float32Array[];
   /** With a codec: the range of each server, and a message for each node. */
@@ -61,6 +63,7 @@ export class ServedModel {
   ) {
     const { description, share, format, codec } = plan;
     this.layout = createLayout(description);
+    this.trained = [{ offset: 0, length: this.layout.trainableLength }];
     const packing = packedSums(codec.kind, codec.seed, this.layout.trainableLength, () => arena);
     const ranges = packing && Array.from({ length: servers }, (_, server) => new PackedRange(packing, this.range(server)));
     const rests = keepsRest(codec.kind);

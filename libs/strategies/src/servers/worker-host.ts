@@ -4,7 +4,16 @@
  *     rows come -> parameters of the generation are read from every server, unless they are here -> gradients, added up inside the process
  *     -> every server gets its range of the sums -> losses go to the coordinator, which commits the round at the servers
  */
-import { COORDINATOR, TaskError, type Content, type Handler, type Peer, type Received, type Tasks } from '@paceline/collectives';
+import {
+  COORDINATOR,
+  TaskError,
+  type Content,
+  type Handler,
+  type Peer,
+  type Range,
+  type Received,
+  type Tasks,
+} from '@paceline/collectives';
 import { UnsupportedError } from '../errors.js';
 import type { Encoded } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
@@ -22,6 +31,7 @@ import {
   type Predict,
   type Reached,
   type Step,
+  type Train,
   type WorkerPlan,
 } from './messages.js';
 import { FunctionHost } from './function-host.js';
@@ -34,6 +44,8 @@ export interface WorkerHostOptions {
   /** Places of the parameter servers in the roster, in their order. */
   readonly servers: readonly number[];
 }
+
+const isIn = (ranges: readonly Range[], at: number): boolean => ranges.some(({ offset, length }) => at >= offset && at < offset + length);
 
 const NO_REQUESTS: Handler = (name) =>
   Promise.reject(new TaskError('BAD_MESSAGE', `a parameter server asks for nothing, and not for "${name}"`));
@@ -101,6 +113,9 @@ export class WorkerHost {
       case 'close':
         this.models.get((body as OfModel).model)?.close();
         this.models.delete((body as OfModel).model);
+        return {};
+      case 'train':
+        this.modelOf(body as Train).trained = (body as Train).ranges;
         return {};
       case 'step':
         return this.step(body as Step, parts);
@@ -206,7 +221,7 @@ export class WorkerHost {
           shape,
           offset,
           length,
-          isTrained: section === 'trainable',
+          isTrained: section === 'trainable' && isIn(model.trained, offset),
         }));
         return { variables, values };
       },
