@@ -105,18 +105,22 @@ const trained = async (options) => {
   await strategy.dispose();
 };
 for (const options of [{}, { codec: 'int8', seed: 4 }, { codec: 'sign' }, { codec: 'int8', seed: 4 }, { codec: 'int8', seed: 5 }]) await trained(options);
-// A batch without rows, which takes no step of sgd: neither what was kept nor the state of layers is lost by it.
-for (const empty of [false, true]) {
+// Batches without rows, of which sgd learns nothing, and steps that fail in one worker: neither what was kept nor the state of layers is lost by them.
+const bad = tf.tensor2d(Float32Array.from({ length: examples }, (_, i) => (i === examples - 1 ? 7 : 0)), [examples, 1]);
+for (const between of [[], [tf.slice(ys, 0, 0)], [bad], [bad, bad, tf.slice(ys, 0, 0)]]) {
   const strategy = new ParameterServerStrategy(new TfConfigResolver(), { codec: 'sign' });
   const model = strategy.scope(() => {
-    const net = built(seeded, 'sgd');
-    const plain = tf.sequential({ layers: net.layers.filter(({ name }) => name !== 'drop') });
-    plain.compile({ optimizer: tf.train.sgd(0.05), loss: 'sparseCategoricalCrossentropy' });
-    return plain;
+    const net = tf.sequential({ layers: [
+      tf.layers.dense({ units: 16, activation: 'relu', inputShape: [8], kernelInitializer: seeded(1) }),
+      tf.layers.batchNormalization(),
+      tf.layers.dense({ units: 3, activation: 'softmax', kernelInitializer: seeded(2) }),
+    ] });
+    net.compile({ optimizer: tf.train.sgd(0.05), loss: 'sparseCategoricalCrossentropy' });
+    return net;
   });
   await model.trainOnBatch(xs, ys);
-  if (empty) await model.trainOnBatch(tf.slice(xs, 0, 0), tf.slice(ys, 0, 0));
-  await model.trainOnBatch(xs, ys);
+  for (const targets of between) await model.trainOnBatch(tf.slice(xs, 0, targets.shape[0]), targets).catch(() => undefined);
+  for (let i = 0; i < 2; i++) await model.trainOnBatch(xs, ys);
   say(model.getWeights().map((weight) => [...weight.dataSync()]));
   await strategy.dispose();
 }
@@ -133,7 +137,7 @@ await asked(new HybridStrategy(undefined, { codec: 'int8' }));
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line) as Record<string, unknown>);
-  const [dense, packed, signs, again, otherSeed, whole, withEmpty, int8Run, signRun, hybridRun] = lines as [
+  const [dense, packed, signs, again, otherSeed, whole, withEmpty, withBad, withBoth, int8Run, signRun, hybridRun] = lines as [
     Record<string, unknown>,
     Record<string, unknown>,
     Record<string, unknown>,
@@ -141,6 +145,8 @@ await asked(new HybridStrategy(undefined, { codec: 'int8' }));
   ];
   expect(again).toEqual(packed);
   expect(withEmpty).toEqual(whole);
+  expect(withBad).toEqual(whole);
+  expect(withBoth).toEqual(whole);
   expect(otherSeed!['digest']).not.toBe(packed['digest']);
   const total = 8 * 16 + 16 + 4 * 16 + 16 * 3 + 3;
   expect(dense).toMatchObject({ received: total * 4 });

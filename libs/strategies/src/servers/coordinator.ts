@@ -83,6 +83,8 @@ export class Coordinator {
   private readonly trained = new Map<number, readonly Range[]>();
   private readonly peers = new Map<number, Peer>();
   private round = 0;
+  /** The last round of each model that was committed. */
+  private readonly committed = new Map<number, number>();
   /** Replicas keep something for functions of `run`. */
   private hasRun = false;
   /** A server has ended: no step can be taken any more. */
@@ -133,6 +135,7 @@ export class Coordinator {
     const { servers, workers } = this.options;
     this.models.delete(model);
     this.trained.delete(model);
+    this.committed.delete(model);
     await this.all([...servers, ...workers], 'close', () => ({ body: { model } }));
   }
 
@@ -174,13 +177,23 @@ export class Coordinator {
     const opened = this.models.get(model)!;
     const round = ++this.round;
     const { inputs, targets } = opened.floats;
-    const ends = await this.compute('step', { ...numbers, rate, round }, opened, count, buffers, (worker) => [
-      ...inputs.map((floats, i) => this.rows(buffers.inputs[i]!, floats, count, worker)),
-      ...targets.map((floats, i) => this.rows(buffers.targets[i]!, floats, count, worker)),
-      this.rows(buffers.weights, 1, count, worker),
-    ]);
+    const ends = await this.compute(
+      'step',
+      { ...numbers, rate, round, committed: this.committed.get(model) ?? 0 },
+      opened,
+      count,
+      buffers,
+      (worker) => [
+        ...inputs.map((floats, i) => this.rows(buffers.inputs[i]!, floats, count, worker)),
+        ...targets.map((floats, i) => this.rows(buffers.targets[i]!, floats, count, worker)),
+        this.rows(buffers.weights, 1, count, worker),
+      ],
+    );
     if (ends.failures.length > 0) await this.all(this.options.servers, 'drop', () => ({ body: { model, round } }));
-    else await this.all(this.options.servers, 'commit', () => ({ body: { model, round, count, step, rate } }));
+    else {
+      await this.all(this.options.servers, 'commit', () => ({ body: { model, round, count, step, rate } }));
+      this.committed.set(model, round);
+    }
     return ends;
   }
 

@@ -109,6 +109,8 @@ export interface Predict extends OfModel {
 
 export interface Step extends OfModel, Commit {
   readonly generation: number;
+  /** The last round of the model that counts; 0: none yet. */
+  readonly committed: number;
   /** Metrics read the outputs. */
   readonly readsOutputs: boolean;
 }

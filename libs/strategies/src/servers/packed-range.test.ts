@@ -68,7 +68,8 @@ it.each(FEEDBACK_CODECS)('%s: what a sum leaves out comes with the next ones, by
   for (let round = 0; round < steps; round++) {
     const examples = round % 3 === 2 ? 4 : 8;
     values.forEach((_, i) => (values[i] = examples * mean(i)));
-    range.packKeeping(values, rest, message, { ...KEY, round }, arena.kernels, round === 0 ? 1 : examples / before);
+    range.packWith(values, rest, message, { ...KEY, round }, arena.kernels, round === 0 ? 1 : examples / before);
+    range.keepRest(values, rest, message, arena.kernels);
     expect(range.unpack(message, back)).toBe(true);
     expect([...back.subarray(trained)]).toEqual(
       Array.from({ length: length - trained }, (_, i) => Math.fround(examples * mean(trained + i))),
@@ -79,7 +80,8 @@ it.each(FEEDBACK_CODECS)('%s: what a sum leaves out comes with the next ones, by
   const error = Math.max(...total.map((sum, i) => Math.abs(sum / steps - mean(i))));
   expect(error).toBeLessThan(0.05);
   values.fill(NaN);
-  range.packKeeping(values, rest, message, KEY, arena.kernels, 1);
+  range.packWith(values, rest, message, KEY, arena.kernels, 1);
+  range.keepRest(values, rest, message, arena.kernels);
   expect(
     rest.every((value) => value === 0),
     'nothing of what is no number',

@@ -63,16 +63,21 @@ export class PackedRange {
   }
 
   /**
-   * The same with error feedback (Karimireddy et al. 2019): what this sum leaves out is kept, and added to the next one.
-   * @param rest what the sum before has left, over what is trained of the range; it has what this one leaves afterwards. In the arena too
+   * The same with error feedback (Karimireddy et al. 2019): what a sum leaves out is kept, and added to the next one.
+   * @param values afterwards with what is added
+   * @param rest what the sum before has left, over what is trained of the range. In the arena too
    * @param growth examples of this step, over those of the step before
    */
-  packKeeping(values: Float32Array, rest: Float32Array, into: Uint8Array, key: SumKey, kernels: Kernels, growth: number): void {
-    const { length: trained } = rest;
-    kernels.sgd(values.byteOffset, values.byteOffset, rest.byteOffset, trained, 1, -growth); // values += growth · rest
+  packWith(values: Float32Array, rest: Float32Array, into: Uint8Array, key: SumKey, kernels: Kernels, growth: number): void {
+    kernels.sgd(values.byteOffset, values.byteOffset, rest.byteOffset, rest.length, 1, -growth); // values += growth · rest
     this.pack(values, into, key);
+  }
+
+  /** What a sum has left, from the values and the message of `packWith`: only when the step counts, since otherwise what the sum before has left is still to come. */
+  keepRest(values: Float32Array, rest: Float32Array, message: Uint8Array, kernels: Kernels): void {
+    const { length: trained } = rest;
     for (const { offset, length, at, bytes } of this.pieces)
-      this.packing.unpack(into.subarray(at, at + bytes), rest.subarray(offset, offset + length));
+      this.packing.unpack(message.subarray(at, at + bytes), rest.subarray(offset, offset + length));
     kernels.sgd(values.byteOffset, rest.byteOffset, rest.byteOffset, trained, 1, 1); // rest = values − what will be decoded
     if (!kernels.allFinite(rest.byteOffset, trained)) rest.fill(0);
   }

@@ -31,6 +31,8 @@ interface Packed {
   readonly rests: readonly (Float32Array | undefined)[];
   /** Examples of the step that has left it. */
   keptCount: number;
+  /** The round of which the sums and messages are still here: what they have left is kept when the round counts. */
+  sent: { readonly round: number; readonly count: number } | undefined;
 }
 
 const LINE_BYTES = 64;
@@ -89,6 +91,7 @@ export class ServedModel {
       // They begin as zeros, as all of the arena does.
       rests: share.nodes.map(() => (rests ? arena.f32(room(range.trained * 4), range.trained) : undefined)),
       keptCount: 0,
+      sent: undefined,
     }));
     this.kernels = arena.kernels;
     this.header = new Float64Array(memory.header);
@@ -120,11 +123,22 @@ export class ServedModel {
     for (const [i, { lo }] of this.nodes.entries()) {
       const [sum, rest, key] = [this.part(this.sums[i]!, server), rests[i], { round, server, lo }];
       // A batch without rows has no gradient: what is kept stays for the next one.
-      if (rest && this.count > 0) range.packKeeping(sum, rest, messages[i]!, key, this.kernels, growth);
+      if (rest && this.count > 0) range.packWith(sum, rest, messages[i]!, key, this.kernels, growth);
       else range.pack(sum, messages[i]!, key);
     }
-    if (this.count > 0) packed.keptCount = this.count;
+    if (this.count > 0) packed.sent = { round, count: this.count };
     return messages;
+  }
+
+  /** Before the sums are computed anew: keeps what those of the step before have left, if it counts. */
+  private keepRests(committed: number): void {
+    for (const [server, packed] of (this.packed ?? []).entries()) {
+      const { range, messages, rests, sent } = packed;
+      packed.sent = undefined;
+      if (sent?.round !== committed) continue;
+      packed.keptCount = sent.count;
+      for (const [i, rest] of rests.entries()) if (rest) range.keepRest(this.part(this.sums[i]!, server), rest, messages[i]!, this.kernels);
+    }
   }
 
   private range(server: number): Range {
@@ -137,7 +151,8 @@ export class ServedModel {
   }
 
   /** @param parts rows of this worker: inputs, targets, weights */
-  async step({ count, step, rate }: Step, parts: readonly Uint8Array[]): Promise<Stepped> {
+  async step({ count, step, rate, committed }: Step, parts: readonly Uint8Array[]): Promise<Stepped> {
+    this.keepRests(committed);
     const buffers = this.filled(count, parts, ['inputs', 'targets']);
     const { from, to } = this.rows(count);
     new Uint8Array(buffers.weights, from * 4, (to - from) * 4).set(parts.at(-1)!);
