@@ -48,6 +48,7 @@ export interface TaskPlace {
 }
 
 const RETRY_MS = 200;
+const NOT_AWAITED = 'nobody waits for this connection any more';
 
 export class Tasks {
   private readonly transport: Transport;
@@ -77,18 +78,47 @@ export class Tasks {
 
   /**
    * Dials a task, again and again until it is there.
-   * @throws ClusterError when it refuses this one, TaskError when it has not come within the deadline
+   * @param signal nobody waits for the task any more
+   * @throws ClusterError when it refuses this one, TaskError when it has not come within the deadline, or the signal has come before
    */
-  async dial(to: number, deadlineMs: number, handler: Handler, onGone?: (why: string) => void): Promise<Peer> {
+  dial(to: number, deadlineMs: number, handler: Handler, onGone?: (why: string) => void, signal?: AbortSignal): Promise<Peer> {
+    const dialled = this.dialled(to, deadlineMs, handler, onGone, signal);
+    if (!signal) return dialled;
+    return new Promise((resolve, reject) => {
+      const give = (): void => reject(this.notAwaited(to));
+      signal.addEventListener('abort', give, { once: true });
+      const end = (peer: Peer): void => {
+        if (signal.aborted) peer.close(NOT_AWAITED);
+        resolve(peer);
+      };
+      void dialled.then(end, reject).finally(() => signal.removeEventListener('abort', give));
+    });
+  }
+
+  private notAwaited(to: number): TaskError {
+    return new TaskError(GONE, `${this.names[to]!} is not waited for any more`);
+  }
+
+  private async dialled(
+    to: number,
+    deadlineMs: number,
+    handler: Handler,
+    onGone: ((why: string) => void) | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Peer> {
     const { clock } = this.place;
     const name = this.names[to]!;
     const untilMs = clock.now() + deadlineMs;
     for (;;) {
+      if (signal?.aborted) throw this.notAwaited(to);
       let why: string;
       try {
         const connection = await this.transport.connect(to);
         const link = await introduce(connection, to, this.identity);
-        return new Peer({ link, name, clock, handler, ...(onGone ? { onGone } : {}) });
+        const peer = new Peer({ link, name, clock, handler, ...(onGone ? { onGone } : {}) });
+        if (!signal?.aborted) return peer;
+        why = NOT_AWAITED;
+        peer.close(why);
       } catch (error) {
         if (error instanceof ClusterError) throw error;
         why = (error as Error).message;

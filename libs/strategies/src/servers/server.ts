@@ -102,9 +102,9 @@ export class Server {
     const peer = tasks.peerOf(
       arrival,
       async (name, received) => {
-        if (name === 'about') return { body: await this.about(host) };
+        if (name === 'about') return { body: this.about(host) };
         const content = await answers(name, received);
-        return name === 'begin' ? { body: { ...(await this.about(host)), ...(content.body as Partial<Begun>) } } : content;
+        return name === 'begin' ? { body: { ...this.about(host), ...(content.body as Partial<Begun>) } } : content;
       },
       () => {
         this.peers.delete(peer);
@@ -114,8 +114,8 @@ export class Server {
     this.peers.add(peer);
   }
 
-  private async about(host: Host): Promise<About> {
-    const own = host instanceof WorkerHost ? await host.traffic() : { sentBytes: 0, receivedBytes: 0 };
+  private about(host: Host): About {
+    const own = host instanceof WorkerHost ? host.traffic() : { sentBytes: 0, receivedBytes: 0 };
     const peers = [...this.peers];
     const kept = host instanceof ParameterHost ? host.bytes : { parameterBytes: 0, slotBytes: 0 };
     return {

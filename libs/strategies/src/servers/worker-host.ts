@@ -50,13 +50,21 @@ const isIn = (ranges: readonly Range[], at: number): boolean => ranges.some(({ o
 const NO_REQUESTS: Handler = (name) =>
   Promise.reject(new TaskError('BAD_MESSAGE', `a parameter server asks for nothing, and not for "${name}"`));
 
+/** A parameter server, from when it is dialled. */
+interface Dialled {
+  readonly coming: Promise<Peer>;
+  peer: Peer | undefined;
+}
+
 export class WorkerHost {
   private begun: Begin | undefined;
   private pool: ThreadPool | undefined;
   /** Functions in the replicas of the pool. */
   private runs = new RunHost();
   private readonly models = new Map<number, ServedModel>();
-  private readonly peers = new Map<number, Promise<Peer>>();
+  private readonly peers = new Map<number, Dialled>();
+  /** Ends the dialling of servers that nobody waits for. */
+  private dialling = new AbortController();
 
   private functions = this.functionHost();
 
@@ -78,21 +86,23 @@ export class WorkerHost {
     if (from !== COORDINATOR) return;
     if (this.runs.isUnderWay) void this.pool?.dispose(); // nobody would tell its replicas to go on
     this.forget();
+    this.dialling.abort();
+    this.dialling = new AbortController();
   }
 
   async close(): Promise<void> {
     this.forget();
+    this.dialling.abort(); // for good
     await this.pool?.dispose();
     await this.functions.close();
-    // A server that could not be reached has no connection to close.
-    for (const peer of this.peers.values()) (await peer.catch(() => undefined))?.close('the worker ends');
+    for (const { peer } of this.peers.values()) peer?.close('the worker ends');
   }
 
   /** Bytes to and from the parameter servers. */
-  async traffic(): Promise<{ readonly sentBytes: number; readonly receivedBytes: number }> {
-    // Nothing went to a server that could not be reached.
-    const peers = await Promise.all([...this.peers.values()].map((peer) => peer.catch(() => undefined)));
-    const sum = (of: 'sentBytes' | 'receivedBytes'): number => peers.reduce((total, peer) => total + (peer?.counters[of] ?? 0), 0);
+  traffic(): { readonly sentBytes: number; readonly receivedBytes: number } {
+    const peers = [...this.peers.values()];
+    // Nothing went to a server that is still dialled.
+    const sum = (of: 'sentBytes' | 'receivedBytes'): number => peers.reduce((total, { peer }) => total + (peer?.counters[of] ?? 0), 0);
     return { sentBytes: sum('sentBytes'), receivedBytes: sum('receivedBytes') };
   }
 
@@ -250,16 +260,21 @@ export class WorkerHost {
   /** A server has one connection for each worker: callers that come while it is dialled wait for it, or fail with it. */
   private async peer(place: number): Promise<Peer> {
     const known = this.peers.get(place);
-    const peer = await known;
+    const peer = await known?.coming;
     if (peer?.isOpen) return peer;
     const newer = this.peers.get(place);
-    if (newer && newer !== known) return newer;
-    const dialled = this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS);
+    if (newer && newer !== known) return newer.coming;
+    const { signal } = this.dialling;
+    const coming = this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS, undefined, signal);
+    const dialled: Dialled = { coming, peer: undefined };
     this.peers.set(place, dialled);
-    // The callers that wait get the error; the next one dials anew.
-    dialled.catch(() => {
-      if (this.peers.get(place) === dialled) this.peers.delete(place);
-    });
-    return dialled;
+    coming.then(
+      (there) => (dialled.peer = there),
+      // The callers that wait get the error; the next one dials anew.
+      () => {
+        if (this.peers.get(place) === dialled) this.peers.delete(place);
+      },
+    );
+    return coming;
   }
 }
