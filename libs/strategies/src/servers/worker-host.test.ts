@@ -1,10 +1,11 @@
 /** A worker whose parameter server does not come. */
 import { ClusterSpec, COORDINATOR, processClock, rosterOf, Tasks, type Content } from '@paceline/collectives';
 import type { ModelDescription } from '@paceline/spec';
+import type * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, expect, it, vi } from 'vitest';
 import { readCompiled } from '../model/compiled.js';
 import { ruleOf } from '../model/optimizer-fields.js';
-import { trainedModel } from '../model/tf-model.js';
+import { trainedModel, type UserModel } from '../model/tf-model.js';
 import { mlp } from '../models.fixture.js';
 import { textBytes, type WorkerPlan } from './messages.js';
 import { WorkerHost } from './worker-host.js';
@@ -32,14 +33,22 @@ afterAll(() => host.close());
 /** A prediction waits for the parameters of the server. */
 async function waiting(session: string): Promise<{ readonly predicted: Promise<unknown> }> {
   await asked('begin', { session, threads: 1, deadlineMs: DEADLINE_MS });
-  const model = mlp();
+  const model: UserModel = mlp() as tfl.LayersModel;
   model.compile({ optimizer: 'sgd', loss: 'categoricalCrossentropy' });
   const { spec, format } = readCompiled(model, trainedModel(model)!, 0);
   const { body } = await asked('describe', {}, [textBytes({ spec, format })]);
   const { description } = body as { description: ModelDescription };
   const share = { replicas: 1, from: 0, to: 1, nodes: [{ lo: 0, hi: 1 }] };
-  const plan = { spec, format, rule: ruleOf(model.optimizer), readsOutputs: false, description, share, codec: { kind: 'none', seed: 0 } };
-  await asked('open', { model: 0 }, [textBytes(plan satisfies WorkerPlan)]);
+  const plan: WorkerPlan = {
+    spec,
+    format,
+    rule: ruleOf(model.optimizer),
+    readsOutputs: false,
+    description,
+    share,
+    codec: { kind: 'none', seed: 0 },
+  };
+  await asked('open', { model: 0 }, [textBytes(plan)]);
   const predicted = asked('predict', { model: 0, generation: 0, count: 1, step: 1, rowsAtOnce: 1 });
   predicted.catch(() => undefined);
   await vi.waitFor(() => expect(dials.length).toBeGreaterThan(0));
