@@ -27,6 +27,9 @@ export const LIMITS = {
   /** Norms and scales by variable travel in control messages. */
   modelVariables: 8192,
   modelTopologyBytes: 1 << 20,
+  /** What Keras and tf.js write has some 15 bytes for each value, and 45 for each object or list: more than these fit no topology of so many bytes. */
+  modelTopologyValues: 70_000,
+  modelTopologyObjects: 25_000,
   /** Size of a spec as JSON, with every default and vocabulary in it: each job of a run carries it. */
   storedSpecBytes: 2 << 20,
   /** Part of these bytes for the vocabularies that are made for a spec. */

@@ -105,3 +105,27 @@ describe('a key of a config', () => {
     expect(camelCase('recurrent_kernel_initializer')).toBe('recurrentKernelInitializer');
   });
 });
+
+describe('the size of a topology', () => {
+  const dense = model(layer('Dense'));
+  it('has nothing beside what Keras and tf.js write', () => {
+    expect(
+      faultsOf(
+        Object.assign({ keras_version: '3.0.0', module: 'keras', registered_name: null, build_config: {}, compile_config: {} }, dense),
+      ),
+    ).toEqual([]);
+    expect(faultsOf(Object.assign({ keras_version: 'tfjs-layers 4.22.0', backend: 'tensor_flow.js' }, dense))).toEqual([]);
+    expect(faultsOf(Object.assign({ pad: [] }, dense))).toEqual([['pad', expect.stringMatching(/^is no part of a topology/)]]);
+  });
+
+  it('is bounded by its values, and by its objects and lists, as each is an allocation of whoever reads it', () => {
+    const withConfig = (pad: unknown) => model(layer('Dense', { pad }));
+    expect(faultsOf(withConfig(Array.from({ length: 24_000 }, () => ({}))))).toEqual([]);
+    for (const made of [() => ({}), () => []])
+      expect(faultsOf(withConfig(Array.from({ length: 25_000 }, made)))).toEqual([
+        ['', 'the topology holds more than 25000 objects and lists'],
+      ]);
+    expect(faultsOf(withConfig(Array(69_000).fill(0)))).toEqual([]);
+    expect(faultsOf(withConfig(Array(70_000).fill(0)))).toEqual([['', 'the topology holds more than 70000 values']]);
+  });
+});

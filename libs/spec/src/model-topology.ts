@@ -135,21 +135,31 @@ export interface ModelTopology {
   readonly config: Readonly<Record<string, unknown>>;
 }
 
+/** What Keras and tf.js write beside class_name and config. Nothing reads it but the versions, and a topology that is sent on as it was saved has it. */
+const MODEL_KEYS: ReadonlySet<string> = new Set([
+  ...['class_name', 'config', 'name', 'keras_version', 'backend', 'module', 'registered_name', 'build_config', 'compile_config'],
+  ...['training_config', 'inbound_nodes'],
+]);
+
 /** Characters that PostgreSQL cannot store: U+0000 and halves of surrogate pairs, which no UTF-8 text can hold either. */
 const UNSTORABLE = /[\0\p{Cs}]/u;
 
 /** Walks a JSON value with an explicit stack, so that nesting cannot overflow ours; returns the first fault found. */
 function faultIn(root: unknown): { path: PropertyKey[]; message: string } | undefined {
   const stack: { value: unknown; path: PropertyKey[] }[] = [{ value: root, path: [] }];
-  let nodes = 0;
+  let values = 0;
+  let objects = 0;
   while (stack.length > 0) {
     const { value, path } = stack.pop()!;
-    if (++nodes > 100_000) return { path: [], message: 'the topology holds more than 100000 values' };
+    if (++values > LIMITS.modelTopologyValues)
+      return { path: [], message: `the topology holds more than ${LIMITS.modelTopologyValues} values` };
     if (path.length > LIMITS.modelDepth) return { path: path.slice(0, 6), message: `nested deeper than ${LIMITS.modelDepth} levels` };
     if (typeof value === 'string' && value.length > 1000) return { path, message: 'a text of more than 1000 characters' };
     if (typeof value === 'string' && UNSTORABLE.test(value)) return { path, message: 'a text with U+0000 or half a character' };
     if (typeof value === 'number' && !Number.isFinite(value)) return { path, message: 'not a finite number' };
     if (value === null || typeof value !== 'object') continue;
+    if (++objects > LIMITS.modelTopologyObjects)
+      return { path: [], message: `the topology holds more than ${LIMITS.modelTopologyObjects} objects and lists` };
     const fault = Array.isArray(value) ? undefined : faultOfKeys(Object.keys(value));
     // A forbidden key is named as such, although some of them hold "__" too.
     if (fault && !FORBIDDEN_KEYS.has(fault.key)) return { path: [...path, fault.key], message: fault.message };
@@ -232,6 +242,11 @@ export const modelTopologySchema = z
   .superRefine((topology, ctx) => {
     const fault = faultIn(topology);
     if (fault) return void ctx.addIssue({ code: 'custom', ...fault });
+    const unknown = Object.keys(topology).find((key) => !MODEL_KEYS.has(key));
+    if (unknown !== undefined) {
+      const message = `is no part of a topology; it has class_name and config, and may have what Keras and tf.js write beside them: ${[...MODEL_KEYS].slice(2).join(', ')}`;
+      return void ctx.addIssue({ code: 'custom', path: [unknown.slice(0, 60)], message });
+    }
     if (!MODEL_CLASSES.has(topology.class_name)) {
       return void ctx.addIssue({ code: 'custom', path: ['class_name'], message: `must be one of ${[...MODEL_CLASSES].join(', ')}` });
     }
