@@ -138,6 +138,37 @@ describe('a key', () => {
   });
 });
 
+describe('the keys of a team', () => {
+  it('are listed with all that are live, however many have ended before, and those that have ended do not count', async () => {
+    const team = await plane.team('keepers');
+    const { apiKey } = plane.api.app.get(Database);
+    const at = (minute: number): Date => new Date(Date.UTC(2026, 0, 1, 0, minute));
+    const row = (i: number, ended: object) => {
+      const hash = createHash('sha256').update(`${team.teamId} ${i}`).digest();
+      return Object.assign(
+        { teamId: team.teamId, name: `key ${i}`, prefix: hash.toString('hex').slice(0, 12), hash, createdAt: at(i) },
+        ended,
+      );
+    };
+    const ended = (i: number) => (i % 2 === 0 ? { revokedAt: at(i) } : { expiresAt: at(i + 1) });
+    await apiKey.createMany({ data: Array.from({ length: 500 }, (_, i) => row(i, ended(i))) });
+    const listed = async () => {
+      const { data } = await team.gql('query($id: ID!) { team(id: $id) { apiKeys { name revokedAt } } }', { id: team.teamId });
+      return data.team.apiKeys.map(({ name }: { name: string }) => name);
+    };
+    expect((await team.gql(MAKE_KEY, { id: team.teamId })).data.createApiKey.secret).toMatch(/^pcl_/);
+    expect(await listed()).toEqual(['test', 'ci', ...Array.from({ length: 200 }, (_, i) => `key ${499 - i}`)]);
+    await apiKey.createMany({ data: Array.from({ length: 198 }, (_, i) => row(1_000 + i, {})) });
+    expect((await listed()).slice(0, 200).filter((name: string) => name.startsWith('key 1'))).toHaveLength(198);
+    // 200 are live now, and that is as many as a team may have.
+    const refused = await team.gql(
+      'mutation($id: ID!) { createApiKey(teamId: $id, name: "more") { __typename ... on InvalidInput { issues { message } } } }',
+      { id: team.teamId },
+    );
+    expect(refused.data.createApiKey.issues[0].message).toBe('the team has 200 keys; revoke one first');
+  });
+});
+
 describe('a key that is revoked', () => {
   it('loses its subscriptions at once at every api, and nobody else does', async () => {
     const other = await plane.startApi();

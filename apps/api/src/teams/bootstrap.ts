@@ -22,7 +22,9 @@ export async function lockAdminKeys(transaction: Transaction): Promise<void> {
   await transaction.$executeRaw`SELECT pg_advisory_xact_lock(${LOCK_KEY})`;
 }
 
-export const liveAdminKeys = () => ({ isAdmin: true, revokedAt: null, OR: [{ expiresAt: null }, { expiresAt: { gt: new Date() } }] });
+/** Those that open the door now. */
+export const liveKeys = () => ({ revokedAt: null, OR: [{ expiresAt: null }, { expiresAt: { gt: new Date() } }] });
+export const liveAdminKeys = () => Object.assign(liveKeys(), { isAdmin: true });
 
 @Injectable()
 export class Bootstrap {

@@ -32,7 +32,8 @@ export class TeamsResolver {
   }
 
   @ResolveField('apiKeys', () => [ApiKey], {
-    description: 'Keys of the team, those that are revoked too, the oldest first.',
+    description:
+      'Keys of the team: all that are live, the oldest first, then those that were revoked or have expired, the newest first and at most 200.',
     complexity: ({ childComplexity }) => READ_COST + 50 * childComplexity,
   })
   apiKeys(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {

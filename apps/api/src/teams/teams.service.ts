@@ -12,7 +12,7 @@ import { isUuid, readName } from '../text-input.js';
 import { generateApiKey } from './api-keys.js';
 import type { Viewer } from './authentication.js';
 import { activeUse, datasetBytesOf, limitsOfTeam, lockTeam } from './team-limits.js';
-import { liveAdminKeys, lockAdminKeys } from './bootstrap.js';
+import { liveAdminKeys, liveKeys, lockAdminKeys } from './bootstrap.js';
 import { Revocations } from './revocations.js';
 import {
   CreateApiKeySuccess,
@@ -64,10 +64,16 @@ export class TeamsService {
     return row && toApiKey(row);
   }
 
+  /** All that are live, the oldest first, and of those that were revoked or have expired the newest. */
   async apiKeysOf(viewer: Viewer, teamId: string): Promise<ApiKey[]> {
     if (teamId !== viewer.teamId && !viewer.isAdmin) return [];
-    const rows = await this.database.apiKey.findMany({ where: { teamId }, orderBy: { createdAt: 'asc' }, take: MAX_KEYS_PER_TEAM * 2 });
-    return rows.map(toApiKey);
+    const live = liveKeys();
+    const [own, ended] = await Promise.all([
+      // The limit was another one once, and keys of administrators are not counted.
+      this.database.apiKey.findMany({ where: { teamId, ...live }, orderBy: { createdAt: 'asc' } }),
+      this.database.apiKey.findMany({ where: { teamId, NOT: live }, orderBy: { createdAt: 'desc' }, take: MAX_KEYS_PER_TEAM }),
+    ]);
+    return [...own, ...ended].map(toApiKey);
   }
 
   /** @throws Fault FORBIDDEN for keys that are not an administrator's */
@@ -126,7 +132,7 @@ export class TeamsService {
     const { expiresAt = null, readOnly } = limits;
     return this.database.transact(async (transaction) => {
       await lockTeam(transaction, teamId);
-      if ((await transaction.apiKey.count({ where: { teamId, revokedAt: null } })) >= MAX_KEYS_PER_TEAM)
+      if ((await transaction.apiKey.count({ where: { teamId, ...liveKeys() } })) >= MAX_KEYS_PER_TEAM)
         return new InvalidInput([{ path: 'teamId', message: `the team has ${MAX_KEYS_PER_TEAM} keys; revoke one first` }]);
       const data = { teamId, name, prefix, hash, expiresAt, isReadOnly: readOnly ?? false };
       const created = await transaction.apiKey.create({ data });
