@@ -79,6 +79,7 @@ import { FleetMemory } from './runs/fleet-memory.js';
 import { PrepareRun } from './runs/prepare-run.js';
 import { RunDatasets } from './runs/run-dataset.js';
 import { RunReads } from './runs/run-reads.js';
+import { RunSpecs } from './runs/run-specs.js';
 import { RunRequests } from './runs/run-requests.js';
 import { RunSignals } from './runs/run-signals.js';
 import { Runs } from './runs/runs.js';
@@ -121,6 +122,7 @@ const runs = [
   PrepareRun,
   RunDatasets,
   RunReads,
+  RunSpecs,
   Runs,
   RunRequests,
   RunsResolver,

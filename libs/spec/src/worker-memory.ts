@@ -154,7 +154,7 @@ export function serverBytes(spec: Served, slots: number, elements: number): numb
 
 /** The same of a run whose model is described. */
 export const serverPartBytes = (
-  spec: RunSpec,
+  spec: Pick<RunSpec, 'strategy' | 'replicas' | 'codec' | 'optimizer' | 'gradient' | 'checkpoint' | 'earlyStopping'>,
   { parameterCount, stateCount }: { readonly parameterCount: number; readonly stateCount: number },
 ): number => serverBytes(spec, optimizerSlots(appliedByServers(spec).optimizer).length, parameterCount + stateCount);
 

@@ -2,18 +2,19 @@
  * One statement for many of the same question: what is asked in one turn of the event loop, by any request, is asked of the database
  * together. Nothing is kept afterwards, so an answer is never older than its question.
  */
-const MAX_KEYS = 100;
+const MOST_KEYS = 100;
 
 export class Batch<Key, Row> {
   private waiting: { key: Key; resolve: (rows: Row[]) => void; reject: (error: unknown) => void }[] = [];
 
   /**
-   * @param read rows of at most a hundred keys in any order
+   * @param read rows of at most so many keys in any order
    * @param sameKey a text for a key, and for the key that a row belongs to
    */
   constructor(
     private readonly read: (keys: readonly Key[]) => Promise<readonly Row[]>,
     private readonly sameKey: { ofKey: (key: Key) => string; ofRow: (row: Row) => string },
+    private readonly mostKeys = MOST_KEYS,
   ) {}
 
   load(key: Key): Promise<Row[]> {
@@ -24,7 +25,7 @@ export class Batch<Key, Row> {
   private flush(): void {
     const all = this.waiting;
     this.waiting = [];
-    for (let from = 0; from < all.length; from += MAX_KEYS) void this.answer(all.slice(from, from + MAX_KEYS));
+    for (let from = 0; from < all.length; from += this.mostKeys) void this.answer(all.slice(from, from + this.mostKeys));
   }
 
   private async answer(asked: typeof this.waiting): Promise<void> {

@@ -4,12 +4,15 @@
  */
 import { Inject, Injectable } from '@nestjs/common';
 import {
+  ackFieldName,
   closedSeat,
   heldSeat,
   isDue,
   madeAgain,
   openedSeat,
+  pinsText,
   stepTaskJobId,
+  type ControlFields,
   type DispatchAction,
   type ObservedRun,
 } from '@paceline/control-plane';

@@ -4,6 +4,7 @@ import { codecChoiceOf } from '../runs/codec-choice.js';
 import {
   isPlacementWanted,
   jobNameOf,
+  pinsText,
   placementJobOf,
   priorityOf,
   sendOutbox,
@@ -26,9 +27,14 @@ import { AccessTokens } from './access-tokens.js';
 
 const NO_PLACES: Pick<FairShares, 'offered'> & HeldPlaces = { offered: [], holding: new Set(), attempts: new Map() };
 
-type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
+const WITH_RUN = { run: { select: { id: true, status: true, attempt: true, jobBytes: true } } } as const satisfies Prisma.OutboxInclude;
+type Row = Prisma.OutboxGetPayload<{ include: typeof WITH_RUN }>;
+const OF_JOB = { id: true, status: true, attempt: true, spec: true, model: true, data: true } as const satisfies Prisma.RunSelect;
+type JobRun = Prisma.RunGetPayload<{ select: typeof OF_JOB }>;
 
 const BATCH = 50;
+/** Jobs of a batch are in memory together, each with the spec, the model and the data of its run. */
+const BATCH_BYTES = 4 << 20;
 const SWEEP_EVERY_MS = 60_000;
 const KEPT_AFTER_SENDING_MS = 3_600_000;
 
@@ -72,21 +78,25 @@ export class JobSender {
       where: { sentAt: null, OR: [{ kind: { not: 'placement' } }, sends] },
       orderBy: { id: 'asc' },
       take: BATCH,
-      include: { run: true },
+      include: WITH_RUN,
     });
-    return rows.filter(({ kind, runId, attempt }) => kind !== 'placement' || attempt <= (attempts.get(runId) ?? attempt));
+    return upTo(
+      BATCH_BYTES,
+      rows.filter(({ kind, runId, attempt }) => kind !== 'placement' || attempt <= (attempts.get(runId) ?? attempt)),
+    );
   }
 
-  private async placement({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
+  private async placement({ run: { id }, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
     // A row that was written before there were standbys names no role.
     const { index, role = 'primary' } = payload as { index: number; role?: NonNullable<PlacementJob['role']> };
-    const [origin, place] = await Promise.all([
-      this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } }),
-      this.database.runServer.findUnique({ where: { runId_attempt_index_role: { runId: run.id, attempt, index, role } } }),
+    const [run, origin, place] = await Promise.all([
+      this.runOf(id),
+      this.database.attempt.findUnique({ where: { runId_number: { runId: id, number: attempt } } }),
+      this.database.runServer.findUnique({ where: { runId_attempt_index_role: { runId: id, attempt, index, role } } }),
     ]);
     const name = jobNameOf(jobId);
     // Sent before by an api that could not say so, and claimed since.
-    if (!origin || !name || !isPlacementWanted(place, run, name)) return undefined;
+    if (!run || !origin || !name || !isPlacementWanted(place, run, name)) return undefined;
     const [fingerprint, codec, pins] = await Promise.all([
       this.pinnedFingerprint(run),
       codecChoiceOf(this.database, run),
@@ -102,20 +112,26 @@ export class JobSender {
     return { jobId, payload: placementJobOf(run, origin, { index, role }, token, pinned, member) };
   }
 
-  private async stepTask({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
+  private async stepTask({ run: { id }, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
     const { stepTaskId } = payload as { stepTaskId: string };
-    const [task, places] = await Promise.all([
+    const [run, task, places] = await Promise.all([
+      this.runOf(id),
       this.database.stepTask.findUnique({ where: { id: stepTaskId } }),
-      this.database.runServer.findMany({ where: { runId: run.id, attempt, claimedAt: { not: null } } }),
+      this.database.runServer.findMany({ where: { runId: id, attempt, claimedAt: { not: null } } }),
     ]);
-    const token = await this.tokens.sign({ run: run.id, attempt, role: 'worker' });
+    if (!run) return undefined;
+    const token = await this.tokens.sign({ run: id, attempt, role: 'worker' });
     const job = stepTaskJobOf(run, task, places, token, await this.pinnedFingerprint(run));
     if (!job) return undefined;
     return { jobId, payload: job, priority: priorityOf(job.heldSeats, await seatsOfTeam(this.database, run.id)) };
   }
 
+  private runOf(id: string): Promise<JobRun | null> {
+    return this.database.run.findUnique({ where: { id }, select: OF_JOB });
+  }
+
   /** With `engine: auto` the engine of the run's first worker holds for the whole run, in its later attempts too. */
-  private async pinnedFingerprint({ id, spec }: Row['run']): Promise<string | undefined> {
+  private async pinnedFingerprint({ id, spec }: JobRun): Promise<string | undefined> {
     if ((spec as Partial<RunSpec>).engine !== 'auto') return undefined;
     const first = await this.database.runEvent.findFirst({ where: { runId: id, type: 'training.started' }, orderBy: { seq: 'asc' } });
     const { fingerprint } = (first?.data ?? {}) as { fingerprint?: unknown };
@@ -127,4 +143,10 @@ export class JobSender {
     this.sweptAt = Date.now();
     await this.database.outbox.deleteMany({ where: { sentAt: { lt: new Date(Date.now() - KEPT_AFTER_SENDING_MS) } } });
   }
+}
+
+/** The first rows whose jobs have so many bytes together, and one at least. */
+function upTo(mostBytes: number, rows: readonly Row[]): Row[] {
+  let bytes = 0;
+  return rows.filter(({ run }, i) => (bytes += run.jobBytes) <= mostBytes || i === 0);
 }

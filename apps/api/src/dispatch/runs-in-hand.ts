@@ -1,4 +1,4 @@
-/** Runs as the dispatcher looks at them: one consistent observation per tick, read in one statement for all. */
+/** Runs as the dispatcher looks at them: one consistent observation per tick, read in one statement for all. Of a spec its small parts are enough. */
 import { ACTIVE_STATUSES, type StoredRunRows } from '@paceline/control-plane';
 import type { BackgroundDatabase } from '../database/database.js';
 
@@ -25,7 +25,7 @@ export const RUNS_IN_HAND = `
                     WHERE ended."runId" = run."id" AND ended."endedAt" > ${LATELY} AND ended."endCause" <> 'FINISHED')))`;
 
 const READ = `
-  SELECT run."id", run."status"::text AS "status", run."statusReason", run."isWaiting", run."attempt", run."spec", run."cancelRequestedAt",
+  SELECT run."id", run."status"::text AS "status", run."statusReason", run."isWaiting", run."attempt", run."shortSpec" AS "spec", run."cancelRequestedAt",
          run."pauseRequestedAt", run."nextAttemptAt", run."workersWanted", run."coordinator", run."coordinatorAt",
          (SELECT coalesce(jsonb_agg(to_jsonb(newest)), '[]') FROM (
             SELECT * FROM "Attempt" WHERE "runId" = run."id" ORDER BY "number" DESC LIMIT 1) AS newest) AS "attempts",

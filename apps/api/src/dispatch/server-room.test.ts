@@ -16,11 +16,9 @@ function roomOf(held: string) {
   const asked: string[][] = [];
   const database = {
     runServer: { findMany: async () => [{ runId: held, attempt: 1, serverId: 'ps', run: { attempt: 1 } }] },
-    run: {
-      findMany: async ({ where }: { where: { id: { in: string[] } } }) => {
-        asked.push(where.id.in);
-        return where.id.in.map((id) => ({ id, attempt: 1, spec, model }));
-      },
+    statement: async (_name: string, _text: string, [ids]: [string[]]) => {
+      asked.push(ids);
+      return ids.map((id) => ({ id, attempt: 1, shortSpec: spec, parameterCount: String(model.parameterCount), stateCount: '0' }));
     },
   };
   const fleet = { list: async () => [{ id: 'ps', memoryBytes: 1.5 * BYTES }], isAlive: () => true, isCompatible: () => true };
@@ -45,7 +43,7 @@ it('says which runs wait for memory, and reads what each needs once', async () =
   expect(asked).toEqual([['held', 'a', 'b'], ['c']]);
 });
 
-it('reads specs and models in pages', async () => {
+it('reads what they need in pages', async () => {
   const { asked, waiting } = roomOf('held');
   expect(await waiting(ids(250))).toHaveLength(250);
   expect(asked.map((page) => page.length)).toEqual([100, 100, 51]);

@@ -1,20 +1,29 @@
 /** Reads what the servers hold of all runs, for `memoryWaits` (libs/control-plane): why a placement that waits is taken by nobody. */
 import { Injectable } from '@nestjs/common';
 import { memoryWaits, type MemoryWait, type ObservedRun, type RunStatus, type UnplacedRun } from '@paceline/control-plane';
-import { serverPartBytes, type ModelDescription } from '@paceline/spec';
+import { serverPartBytes } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
-import { specOf } from '../runs/run-row.js';
+import type { ShortSpec } from '../runs/run-columns.js';
 import { LIVE_STATUSES } from './shares.js';
 import { databaseNow } from '../database/database-clock.js';
 
 /** A server that takes a part says so long before. */
 const EXPECTED_WITHIN_MS = 3_000;
 const READ_EVERY_MS = 1_000;
-/** Specs and models are large: what a run needs is remembered, per attempt. */
+/** What a run needs is remembered, per attempt: its model is large, and PostgreSQL reads it for the number that is asked for. */
 const MAX_REMEMBERED = 10_000;
-/** Runs whose specs and models are in memory at once. */
 const PAGE = 100;
+const READ = `
+  SELECT "id", "attempt", "shortSpec", "parameterCount", ("model"->>'stateCount')::bigint AS "stateCount" FROM "Run" WHERE "id" = ANY($1::uuid[])`;
+
+interface Read {
+  readonly id: string;
+  readonly attempt: number;
+  readonly shortSpec: ShortSpec;
+  readonly parameterCount: string;
+  readonly stateCount: string;
+}
 
 @Injectable()
 export class ServerRoom {
@@ -74,9 +83,10 @@ export class ServerRoom {
     if (this.bytesOf.size + unknown().length > MAX_REMEMBERED) this.bytesOf.clear();
     const ids = unknown();
     for (let i = 0; i < ids.length; i += PAGE) {
-      const where = { id: { in: ids.slice(i, i + PAGE) } };
-      for (const row of await this.database.run.findMany({ where, select: { id: true, attempt: true, spec: true, model: true } }))
-        this.bytesOf.set(keyOf(row.id, row.attempt), serverPartBytes(specOf(row), row.model as unknown as ModelDescription));
+      for (const row of await this.database.statement<Read & Record<string, unknown>>('server-room', READ, [ids.slice(i, i + PAGE)])) {
+        const model = { parameterCount: Number(row.parameterCount), stateCount: Number(row.stateCount) };
+        this.bytesOf.set(keyOf(row.id, row.attempt), serverPartBytes(row.shortSpec, model));
+      }
     }
   }
 }

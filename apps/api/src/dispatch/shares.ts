@@ -15,7 +15,7 @@ import {
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fleet, type FleetRole } from '../fleet/fleet.js';
-import { specOf } from '../runs/run-row.js';
+import { shortSpecOf } from '../runs/run-row.js';
 import { databaseNow } from '../database/database-clock.js';
 
 export const LIVE_STATUSES = RUN_STATUSES.filter(hasLiveAttempt);
@@ -108,7 +108,7 @@ export class Shares {
       select: {
         id: true,
         teamId: true,
-        spec: true,
+        shortSpec: true,
         workersWanted: true,
         team: { select: { maxWorkers: true } },
         _count: { select: { stepTasks: { where: { state: 'HELD' } } } },
@@ -119,8 +119,8 @@ export class Shares {
     const room = new Map<string, number>();
     for (const teamId of new Set(rows.map((row) => row.teamId))) {
       const own = rows.filter((row) => row.teamId === teamId);
-      const runs = own.map(({ id, spec, workersWanted, _count }) => {
-        const { replicas } = specOf({ spec });
+      const runs = own.map(({ id, shortSpec, workersWanted, _count }) => {
+        const { replicas } = shortSpecOf({ shortSpec });
         return { runId: id, held: _count.stepTasks, wanted: seatLimit({ replicas, workersWanted }) };
       });
       for (const [runId, seats] of seatRoom(runs, own[0]!.team.maxWorkers ?? byDefault!)) room.set(runId, seats);
@@ -143,13 +143,13 @@ export class Shares {
       _count: { id: true, sentAt: true },
     });
     const unsent = new Set(placements.flatMap(({ runId, attempt, _count }) => (_count.sentAt === 0 ? [`${runId}/${attempt}`] : [])));
-    // Runs without servers have their shards on workers; specs are large, and most runs have servers.
+    // Runs without servers have their shards on workers; most runs have servers.
     const onWorkers = rows.filter(({ serverCount }) => serverCount === 0).map(({ id }) => id);
     const specs =
       onWorkers.length === 0
         ? []
-        : await this.database.run.findMany({ where: { id: { in: onWorkers } }, select: { id: true, spec: true } });
-    const workers = new Map(specs.map((row) => [row.id, workersNeeded(specOf(row))]));
+        : await this.database.run.findMany({ where: { id: { in: onWorkers } }, select: { id: true, shortSpec: true } });
+    const workers = new Map(specs.map((row) => [row.id, workersNeeded(shortSpecOf(row))]));
     return rows.map(({ id, teamId, attempt, serverCount, createdAt, statusChangedAt }) => ({
       runId: id,
       attempt,

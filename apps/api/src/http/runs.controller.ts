@@ -16,6 +16,7 @@ import { EXPORT_FORMATS, type ExportFormat } from '@paceline/models';
 import { RunPredictions } from '../models/run-predictions.js';
 import { RunRequests } from '../runs/run-requests.js';
 import { ModelExports } from '../models/model-exports.js';
+import { RunSpecs } from '../runs/run-specs.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
 import { DEFAULT_TRACED_ROUNDS, RunTraces } from '../traces/run-traces.js';
@@ -35,6 +36,7 @@ export class RunsController {
     private readonly exports: ModelExports,
     private readonly predicted: RunPredictions,
     private readonly traces: RunTraces,
+    private readonly specs: RunSpecs,
   ) {}
 
   @Post()
@@ -213,7 +215,7 @@ export class RunsController {
   private async toJson(run: Run): Promise<BodyOf<typeof bodies.Run>> {
     return {
       ...summary(run),
-      spec: run.spec,
+      spec: await this.specs.of(run, {}),
       ledger: await this.runs.ledger(run),
       traffic: trafficOf(run.row),
       codec: await this.runs.codec(run),

@@ -14,7 +14,7 @@ import {
   type Preprocessing,
   type TrainedModel,
 } from '@paceline/models';
-import { parseDatasetReference, type DatasetManifest, type ModelDescription, type RunData } from '@paceline/spec';
+import { parseDatasetReference, type DatasetManifest, type ModelDescription, type RunData, type RunSpec } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { NotFound } from '../graphql/result.types.js';
@@ -69,28 +69,38 @@ export class ModelExports {
 
   /** All that is said of the model of a run, and its weights as a stream. @throws Fault NOT_FOUND */
   async model(run: Run, round?: number): Promise<TrainedModel> {
-    const { model, data, datasetVersion } = await this.database.run.findUniqueOrThrow({
+    const {
+      spec: stored,
+      model,
+      data,
+      datasetVersion,
+    } = await this.database.run.findUniqueOrThrow({
       where: { id: run.id },
-      select: { model: true, data: true, datasetVersion: { select: { manifest: true } } },
+      select: { spec: true, model: true, data: true, datasetVersion: { select: { manifest: true } } },
     });
+    const spec = specOf({ spec: stored });
     const runData = data as unknown as RunData;
     const description = model as unknown as ModelDescription;
     const found = await this.weights.find(run, description, round);
     if (found instanceof NotFound) throw new Fault('NOT_FOUND', found.message);
     return {
-      spec: specOf(run.row),
+      spec,
       format: runData.format,
       description,
-      facts: await this.facts(run, runData, found, description),
-      preprocessing: preprocessingOf(run, runData, description, datasetVersion?.manifest as unknown as DatasetManifest | undefined),
+      facts: await this.facts(run, spec, { data: runData, found, description }),
+      preprocessing: preprocessingOf(spec, runData, description, datasetVersion?.manifest as unknown as DatasetManifest | undefined),
       weights: () => found.stream(),
       weightsSha256: found.sha256,
     };
   }
 
-  private async facts(run: Run, data: RunData, found: StoredWeights, description: ModelDescription): Promise<CardFacts> {
+  private async facts(
+    run: Run,
+    spec: RunSpec,
+    of: { data: RunData; found: StoredWeights; description: ModelDescription },
+  ): Promise<CardFacts> {
     const { row } = run;
-    const spec = specOf(row);
+    const { data, found, description } = of;
     const result = resultOf(row);
     const { name, version } = parseDatasetReference(spec.dataset);
     const [dataset, course] = await Promise.all([this.database.dataset.findUnique({ where: { name } }), this.courses.of(run)]);
@@ -127,8 +137,12 @@ const evaluationOf = (values: MeasuresRecord) => {
 };
 
 /** The plan is a function of manifest and pinned features, as it is for the workers. @param manifest of the team's dataset, unless it was removed */
-export function preprocessingOf(run: Run, data: RunData, model: ModelDescription, manifest: DatasetManifest | undefined): Preprocessing {
-  const spec = specOf(run.row);
+export function preprocessingOf(
+  spec: RunSpec,
+  data: RunData,
+  model: ModelDescription,
+  manifest: DatasetManifest | undefined,
+): Preprocessing {
   const { source, format } = data;
   if (source.kind === 'built-in' && !BUILT_IN_TABLES.includes(source.name))
     return builtInPreprocessing(spec, datasetInfo(source.name), model);

@@ -17,7 +17,7 @@ import { Database } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fault } from '../fault.js';
 import { LOGGER } from '../logger.js';
-import { resultOf, specOf } from '../runs/run-row.js';
+import { resultOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
 import { waitingTurns } from '../turns.js';
 import { openWorkFolder } from '../work-folder.js';
@@ -149,7 +149,7 @@ export class RunPredictions implements OnModuleDestroy {
       const model = await this.exports.model(run);
       for await (const file of exportModel(model, 'safetensors'))
         await pipeline(Readable.from(file.body), createWriteStream(path.join(folder, file.path), { flags: 'wx', mode: 0o600 }), { signal });
-      const report = await predictInProcess({ folder, spec: specOf(run.row), data, dataStore: this.settings.dataStore }, signal);
+      const report = await predictInProcess({ folder, spec: model.spec, data, dataStore: this.settings.dataStore }, signal);
       if (report.length > REPORT_MAX_BYTES) throw new Error(`the predictions have ${report.length} characters`);
       const { store } = this.checkpoints;
       const before = await store.list(predictionsPrefix(run.id));

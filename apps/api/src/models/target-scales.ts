@@ -5,6 +5,7 @@ import type { DatasetManifest, ModelDescription, RunData } from '@paceline/spec'
 import { Database } from '../database/database.js';
 import { Datasets } from '../datasets/datasets.js';
 import { READ_COST } from '../graphql/cost.js';
+import { specOf } from '../runs/run-row.js';
 import { Run } from '../runs/run.types.js';
 import { preprocessingOf } from './model-exports.js';
 
@@ -30,12 +31,12 @@ export class TargetScales {
 
   /** The scales of the targets that are numbers; none where the dataset was removed, as nobody knows them then. @throws Fault TOO_BUSY */
   async of(run: Run): Promise<TargetScale[]> {
-    const row = await this.database.run.findUniqueOrThrow({ where: { id: run.id }, select: { model: true, data: true } });
+    const row = await this.database.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true, model: true, data: true } });
     const data = row.data as unknown as RunData;
     const model = row.model as unknown as ModelDescription;
     if (data.format.targets.every(({ kind }) => kind === 'classes')) return [];
     const scales = (manifest: DatasetManifest | undefined): TargetScale[] =>
-      preprocessingOf(run, data, model, manifest).outputs.flatMap((output, i) =>
+      preprocessingOf(specOf(row), data, model, manifest).outputs.flatMap((output, i) =>
         output.kind === 'values'
           ? [{ output: model.outputs[i]!.name, target: output.name, factors: [...new Set(output.scale?.divide ?? [1])] }]
           : [],

@@ -23,8 +23,8 @@ import {
 import type { RunSpec } from '@paceline/spec';
 import type { Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { WITHOUT_MODEL } from './run-columns.js';
-import { columnsOf, specOf } from './run-row.js';
+import { WITH_SPEC } from './run-columns.js';
+import { columnsOf, shortSpecOf } from './run-row.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 import { pinnedOf } from './pinned-checkpoints.js';
 import { databaseDate } from '../database/database-clock.js';
@@ -36,7 +36,7 @@ export class Attempts {
   /** Under the lock. @param set fields that change with the status, for example the result @returns whether it has ended just now */
   async end(transaction: Transaction, run: LockedRun, end: AttemptEnd, set: Prisma.RunUncheckedUpdateManyInput = {}): Promise<boolean> {
     const [row, attempt] = await Promise.all([
-      transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITHOUT_MODEL }),
+      transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITH_SPEC }),
       transaction.attempt.findUniqueOrThrow({ where: { runId_number: { runId: run.id, number: run.attempt } } }),
     ]);
     const { moves, invalid } = endedAttempt(row, attempt, end, databaseDate(), Math.random);
@@ -81,7 +81,7 @@ export class Attempts {
     run: LockedRun,
     asked: { readonly workers: number; readonly why: string },
   ): Promise<boolean> {
-    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITHOUT_MODEL });
+    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, omit: WITH_SPEC });
     const step = requested(row, Object.assign({ request: 'scale' as const }, asked), databaseDate());
     if (step.does === 'set') await this.store(transaction, run, step);
     return step.does === 'set';
@@ -96,14 +96,14 @@ export class Attempts {
   /** Under the lock: marks what the servers remove after a new checkpoint. */
   async forgetRemoved(transaction: Transaction, run: Pick<LockedRun, 'id' | 'attempt'>): Promise<void> {
     const runId = run.id;
-    const [{ spec }, attempts, rows] = await Promise.all([
-      transaction.run.findUniqueOrThrow({ where: { id: runId }, select: { spec: true } }),
+    const [row, attempts, rows] = await Promise.all([
+      transaction.run.findUniqueOrThrow({ where: { id: runId }, select: { shortSpec: true } }),
       transaction.attempt.findMany({ where: { runId } }),
       transaction.checkpoint.findMany({ where: { runId, invalidAt: null, removedAt: null } }),
     ]);
     const lineage = lineageOf(attempts.map(originOf), run.attempt);
     const present = rows.map(({ attempt, round, loss, isBest }) => ({ attempt, round, loss, isBest, isGone: false }));
-    const gone = letGo(lineage, present, specOf({ spec }).checkpoint, await pinnedOf(transaction, runId));
+    const gone = letGo(lineage, present, shortSpecOf(row).checkpoint, await pinnedOf(transaction, runId));
     if (gone.length === 0) return;
     await transaction.checkpoint.updateMany({
       where: { runId, OR: gone.map(({ attempt, round }) => ({ attempt, round })) },

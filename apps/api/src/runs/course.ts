@@ -4,12 +4,13 @@
  */
 import { Injectable } from '@nestjs/common';
 import type { LineagePart, ValidationRecord } from '@paceline/control-plane';
-import { measureParts, METRIC_FORMS, validates, watchedMetric, type RunSpec } from '@paceline/spec';
+import { measureParts, METRIC_FORMS, validates, watchedMetric } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import type { MeasuredRound, RateReduction, RunCourse } from './course.types.js';
 import { lineageColumns, readLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
-import { resultOf, specOf } from './run-row.js';
+import type { ShortSpec } from './run-columns.js';
+import { resultOf, shortSpecOf } from './run-row.js';
 import type { Run } from './run.types.js';
 
 const DECISIONS = ['rate.reduced', 'training.stopped-early'];
@@ -31,12 +32,12 @@ export class Courses {
 
   /** Null for a run that does not validate while it trains, and before its first validation. */
   async of(run: Run): Promise<RunCourse | null> {
-    const spec = specOf(run.row);
+    const spec = shortSpecOf(run.row);
     if (!validates(spec) || run.created) return null;
     return this.reads.inTurn(run.row.teamId, () => this.read(run, spec));
   }
 
-  private async read(run: Run, spec: RunSpec): Promise<RunCourse | null> {
+  private async read(run: Run, spec: ShortSpec): Promise<RunCourse | null> {
     const lineage = await readLineage(this.database, run.id, run.attempt);
     const metric = (spec.earlyStopping ?? spec.reduceLROnPlateau)?.metric ?? 'val_loss';
     const better = betterOf(spec, metric);
@@ -94,7 +95,7 @@ export class Courses {
   }
 }
 
-function betterOf(spec: RunSpec, metric: string): 'higher' | 'lower' {
+function betterOf(spec: ShortSpec, metric: string): 'higher' | 'lower' {
   const mode = (spec.earlyStopping ?? spec.reduceLROnPlateau)?.mode ?? 'auto';
   if (mode !== 'auto') return mode === 'max' ? 'higher' : 'lower';
   const parts = measureParts(watchedMetric(metric));

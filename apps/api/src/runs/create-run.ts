@@ -213,6 +213,6 @@ export class CreateRun {
       await transaction.attempt.findMany({ where: { runId } }),
       await transaction.runStatusChange.findMany({ where: { runId }, orderBy: { id: 'asc' } }),
     ];
-    return Object.assign(toRun(row), { created: { attempts: attempts.map(toAttempt), statusHistory } });
+    return Object.assign(toRun(row), { created: { attempts: attempts.map(toAttempt), statusHistory, spec } });
   }
 }

@@ -1,5 +1,20 @@
-/** Which columns of a run are read. Descriptions of model and data stay out: they may be large and only jobs need them. */
+/**
+ * Which columns of a run are read. Specs and descriptions of model and data may be megabytes each, so whoever reads many runs leaves them out:
+ * what a spec says that is small stands in `shortSpec`, a column that PostgreSQL makes.
+ */
+import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 
-export const WITHOUT_MODEL = { model: true, data: true } as const satisfies Prisma.RunOmit;
+export const WITHOUT_MODEL = { spec: true, model: true, data: true } as const satisfies Prisma.RunOmit;
 export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
+
+/** For one run at a time. */
+export const WITH_SPEC = { model: true, data: true } as const satisfies Prisma.RunOmit;
+export type RunRowWithSpec = Prisma.RunGetPayload<{ omit: typeof WITH_SPEC }>;
+
+/** As the function shortSpecOf picks them (migration short_specs), which says the model by its name. */
+export type ShortSpec = Pick<
+  RunSpec,
+  | ('dataset' | 'loss' | 'metrics' | 'optimizer' | 'gradient' | 'validation' | 'earlyStopping' | 'reduceLROnPlateau' | 'globalBatch')
+  | ('replicas' | 'dropRemainder' | 'strategy' | 'codec' | 'length' | 'engine' | 'checkpoint' | 'restarts')
+>;

@@ -26,7 +26,7 @@ import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
 import { estimateIssue } from './estimate-bounds.js';
 import { FleetMemory } from './fleet-memory.js';
-import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
+import { WITH_SPEC, WITHOUT_MODEL, type RunRowWithSpec } from './run-columns.js';
 import { columnsOf, specOf, toRun } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import type { Run } from './run.types.js';
@@ -90,7 +90,7 @@ export class RunRequests {
 
   /** Why those who are connected cannot hold the shards that the next attempt would have. Read without a lock: the fleet may change at any moment too. */
   private async beyondMemory({ teamId }: Viewer, id: string, asked: AskedOfRun): Promise<InvalidInput | undefined> {
-    const row = isUuid(id) ? await this.database.run.findUnique({ where: { id, teamId }, omit: WITHOUT_MODEL }) : null;
+    const row = isUuid(id) ? await this.database.run.findUnique({ where: { id, teamId }, omit: WITH_SPEC }) : null;
     const spec = row && nextSpec(row, requested(row, asked, databaseDate()));
     if (!spec) return undefined;
     const { model, data } = await this.database.run.findUniqueOrThrow({ where: { id }, select: { model: true, data: true } });
@@ -117,7 +117,7 @@ export class RunRequests {
       if (!isUuid(id) || (await transaction.run.count({ where })) === 0) return new NotFound('run with this id');
       if (asked.request === 'resume' || asked.request === 'extend' || asked.request === 'scale') await lockTeam(transaction, viewer.teamId);
       const run = (await this.moves.lock(transaction, id))!;
-      const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
+      const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITH_SPEC });
       const step = requested(row, asked, databaseDate());
       const refusal =
         (step.does === 'begin' || step.does === 'set' ? tooLarge : undefined) ??
@@ -133,7 +133,7 @@ export class RunRequests {
   }
 
   /** A run that goes on asks for places again; one that was over also counts again. */
-  private async limited(transaction: Transaction, row: RunRow, step: RequestStep): Promise<LimitReached | undefined> {
+  private async limited(transaction: Transaction, row: RunRowWithSpec, step: RequestStep): Promise<LimitReached | undefined> {
     const next = nextSpec(row, step);
     if (step.does === 'set') {
       if (!('workersWanted' in step.run)) return undefined;
@@ -180,7 +180,7 @@ export class RunRequests {
 }
 
 /** The spec of the next attempt, where it cuts the parameters into another number of shards: because of the request, or of one before it. */
-function nextSpec(row: Pick<RunRow, 'spec' | 'workersWanted'>, step: RequestStep): RunSpec | undefined {
+function nextSpec(row: Pick<RunRowWithSpec, 'spec' | 'workersWanted'>, step: RequestStep): RunSpec | undefined {
   if (step.does !== 'begin' && step.does !== 'set') return undefined;
   const { spec = row.spec, workersWanted = row.workersWanted } = step.run;
   const next = withOtherWorkers({ spec, workersWanted }) ?? (spec as RunSpec);
@@ -188,7 +188,7 @@ function nextSpec(row: Pick<RunRow, 'spec' | 'workersWanted'>, step: RequestStep
 }
 
 /** The version that the run was trained on can be removed once the run is over. */
-async function withoutData(transaction: Transaction, row: RunRow, { does }: RequestStep): Promise<Conflict | undefined> {
+async function withoutData(transaction: Transaction, row: RunRowWithSpec, { does }: RequestStep): Promise<Conflict | undefined> {
   if (does !== 'begin' || row.datasetVersionId !== null) return undefined;
   const { data } = await transaction.run.findUniqueOrThrow({ where: { id: row.id }, select: { data: true } });
   const { source } = data as unknown as RunData;

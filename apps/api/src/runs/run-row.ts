@@ -10,34 +10,35 @@ import {
 } from '@paceline/control-plane';
 import { roundGrid, roundsOf, shardCount, shardHosts, type RoundGrid, type RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
-import type { RunRow } from './run-columns.js';
+import type { RunRow, RunRowWithSpec, ShortSpec } from './run-columns.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
 import type { RunTraffic } from './traffic.types.js';
 
-export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
+export const specOf = (row: Pick<RunRowWithSpec, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
+export const shortSpecOf = (row: Pick<RunRow, 'shortSpec'>): ShortSpec => row.shortSpec as unknown as ShortSpec;
 /** What libs/control-plane has decided, as Prisma takes it: its JSON columns are of no type that we could name there. */
 export const columnsOf = (change: RunChange) => change as Prisma.RunUncheckedUpdateManyInput;
 
 /** Workers that a run may have where nobody has scaled it. */
-const mostWorkers = ({ strategy, replicas }: RunSpec): number => (shardHosts(strategy) === 'workers' ? shardCount(strategy) : replicas);
+const mostWorkers = ({ strategy, replicas }: ShortSpec): number => (shardHosts(strategy) === 'workers' ? shardCount(strategy) : replicas);
 
 export const resultOf = (row: Pick<RunRow, 'result'>): RunResult | null => row.result as unknown as RunResult | null;
 
 export function toRun(row: RunRow): Run {
-  const { id, name, status, statusReason, statusChangedAt, spec, attempt, createdAt, startedAt, finishedAt } = row;
+  const { id, name, status, statusReason, statusChangedAt, shortSpec, attempt, createdAt, startedAt, finishedAt } = row;
   return Object.assign(new Run(), {
     id,
     name,
     status,
     statusReason,
     statusChangedAt,
-    spec,
+    shortSpec,
     attempt,
     restartsLeft: restartsLeft(
       { used: row.restartsUsed, total: row.restartsTotal, bestRound: Number(row.bestRound) },
-      specOf(row).restarts,
+      shortSpecOf(row).restarts,
     ),
-    workersWanted: row.workersWanted ?? mostWorkers(specOf(row)),
+    workersWanted: row.workersWanted ?? mostWorkers(shortSpecOf(row)),
     createdAt,
     startedAt,
     finishedAt,
@@ -106,12 +107,12 @@ function seatsOf(row: RunRow): Pick<RunProgress, 'workers' | 'replicas' | 'waiti
   const coordinator = hasLiveAttempt(row.status) ? coordinatorOf(row) : null;
   return {
     workers: new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
-    replicas: specOf(row).replicas,
+    replicas: shortSpecOf(row).replicas,
     waitingFor: coordinator?.waitingFor ?? null,
   };
 }
 
-const gridOf = (row: RunRow): RoundGrid => roundGrid(roundsOf(specOf(row), row.trainExamples));
+const gridOf = (row: RunRow): RoundGrid => roundGrid(roundsOf(shortSpecOf(row), row.trainExamples));
 
 /** Examples that rounds 0..rounds-1 have, by the schedule of the spec. */
 export const scheduledExamples = (row: RunRow, rounds: number): number => gridOf(row).examplesIn(rounds);

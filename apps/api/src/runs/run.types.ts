@@ -33,8 +33,11 @@ export class Run implements Node {
   statusReason!: string | null;
   @Field({ description: 'Since when it has this status.' })
   statusChangedAt!: Date;
-  @Field(() => JsonScalar, { description: 'The run spec with every default filled in.' })
-  spec!: unknown;
+  @Field(() => JsonScalar, {
+    description:
+      'What the spec says that is small, for lists of runs: `model` is its zoo name or how many layers its topology has; data, features, weights and options of losses and metrics are not in it.',
+  })
+  shortSpec!: unknown;
   @Field(() => Int, { description: 'Raised whenever the run is restarted, resumed or rolled back.' })
   attempt!: number;
   @Field(() => Int, { description: 'Attempts that may still be started after failures without progress.' })
@@ -55,7 +58,7 @@ export class Run implements Node {
   /** Not a field: what the fields below are read from. */
   row!: RunRow;
   /** Not a field: of a run that this request has made, what else there is of it, so that its answer asks nothing of the database. */
-  created?: { readonly attempts: RunAttempt[]; readonly statusHistory: RunStatusChangeType[] };
+  created?: { readonly attempts: RunAttempt[]; readonly statusHistory: RunStatusChangeType[]; readonly spec: unknown };
 }
 
 @ObjectType({ description: 'Where a run is, as its coordinator last said.' })

@@ -1,5 +1,5 @@
 /** GraphQL operations on runs. Nothing is decided here: rules are in create-run.ts and runs.ts, live reading in live-run.ts. */
-import { Args, Float, ID, Int, Mutation, Parent, Query, ResolveField, Resolver, Subscription } from '@nestjs/graphql';
+import { Args, Context, Float, ID, Int, Mutation, Parent, Query, ResolveField, Resolver, Subscription } from '@nestjs/graphql';
 import { EXPORT_FORMATS } from '@paceline/models';
 import { specFromSurface } from '@paceline/spec';
 import { ClusterSpec } from '../cluster-specs/cluster-spec.types.js';
@@ -7,9 +7,10 @@ import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Fault } from '../fault.js';
 import { FleetView } from '../fleet/fleet-view.js';
 import { Worker } from '../fleet/fleet.types.js';
+import { JsonScalar } from '../graphql/json.scalar.js';
 import { pageCost, READ_COST, readCost } from '../graphql/cost.js';
 import { AFTER, BEFORE, FIRST, LAST } from '../graphql/page.js';
-import { CurrentViewer } from '../graphql/viewer.decorator.js';
+import { CurrentViewer, type GraphqlContext } from '../graphql/viewer.decorator.js';
 import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import type { Viewer } from '../teams/authentication.js';
@@ -24,6 +25,7 @@ import { Metrics } from './metrics.js';
 import { progressOf, resultTypeOf, trafficOf } from './run-row.js';
 import { RunRequests } from './run-requests.js';
 import { RunSpecInput } from './run-spec.input.js';
+import { RunSpecs } from './run-specs.js';
 import { RunTraffic } from './traffic.types.js';
 import type { RunStatus } from '@paceline/control-plane';
 import {
@@ -75,6 +77,7 @@ export class RunsResolver {
     private readonly measured: Metrics,
     private readonly courses: Courses,
     private readonly clusterSpecs: ClusterSpecs,
+    private readonly specs: RunSpecs,
   ) {}
 
   @Query(() => Run, { nullable: true, description: 'A run of your team; null where there is none.', complexity: readCost })
@@ -177,6 +180,14 @@ export class RunsResolver {
   ) {
     const more = { ...(rounds === undefined ? {} : { rounds }), ...(epochs === undefined ? {} : { epochs }) };
     return changed(await this.requests.extend(viewer, id, more, { key: idempotencyKey, onReplay }));
+  }
+
+  @ResolveField(() => JsonScalar, {
+    description:
+      'The run spec with every default filled in. It may be large: a request for those of many runs is refused when they have more than 8 MiB together; see `shortSpec`.',
+  })
+  spec(@Context() context: GraphqlContext, @Parent() run: Run) {
+    return this.specs.of(run, context);
   }
 
   @ResolveField(() => [RunAttempt], { description: 'Its attempts, the newest first.', complexity: LIST_COST })

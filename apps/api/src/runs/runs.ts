@@ -9,14 +9,14 @@ import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } 
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
 import type { CodecChoice } from '@paceline/protocol';
-import { picksCodec, type RunSpec } from '@paceline/spec';
+import { picksCodec } from '@paceline/spec';
 import { codecChoiceOf } from './codec-choice.js';
 import { lostResidualsOf, type LostResiduals } from './lost-residuals.js';
 import { strategyChoiceOf, type StrategyChoice } from './strategy-choice.js';
 import { lineageColumns, readLineage, readWholeLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
 import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
-import { scheduledExamples, toRun } from './run-row.js';
+import { scheduledExamples, shortSpecOf, toRun } from './run-row.js';
 import {
   RunAttempt,
   RunCheckpoint,
@@ -206,12 +206,13 @@ export class Runs {
    * What was committed along the lineage, counted from ranges of (round, replica) rows, beside what the schedule of the spec gives the
    * rounds from the first to the last of them: a range that is missing or counted twice makes a difference.
    */
-  async codec({ id, spec, created, row }: Run): Promise<CodecChoice | null> {
-    return created || !picksCodec(spec as RunSpec) ? null : this.reads.inTurn(row.teamId, () => codecChoiceOf(this.database, { id, spec }));
+  async codec({ id, created, row }: Run): Promise<CodecChoice | null> {
+    const spec = shortSpecOf(row);
+    return created || !picksCodec(spec) ? null : this.reads.inTurn(row.teamId, () => codecChoiceOf(this.database, { id, spec }));
   }
 
-  async lostResiduals({ id, attempt, spec, created, row }: Run): Promise<LostResiduals | null> {
-    return created ? null : this.reads.inTurn(row.teamId, () => lostResidualsOf(this.database, { id, attempt, spec }));
+  async lostResiduals({ id, attempt, created, row }: Run): Promise<LostResiduals | null> {
+    return created ? null : this.reads.inTurn(row.teamId, () => lostResidualsOf(this.database, { id, attempt, spec: shortSpecOf(row) }));
   }
 
   async pickedStrategy({ id, created, row }: Run): Promise<StrategyChoice | null> {

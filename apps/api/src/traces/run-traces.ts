@@ -9,7 +9,7 @@ import { Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { chromeTrace, MAX_TRACED_ROUNDS, type ChromeTrace, type TraceRequest } from '@paceline/control-plane';
 import { ControlHashes } from '../dispatch/control-hashes.js';
 import { Fault, RETRY_AFTER_SECONDS } from '../fault.js';
-import { specOf } from '../runs/run-row.js';
+import { shortSpecOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
 import { TraceKeeper } from './trace-keeper.js';
 
@@ -94,7 +94,7 @@ function checkTraceable({ row, status }: Run, rounds: number): void {
     throw new Fault('INVALID_INPUT', `rounds: must be 1 to ${MAX_TRACED_ROUNDS}`, undefined, [
       { path: 'rounds', message: `must be 1 to ${MAX_TRACED_ROUNDS}` },
     ]);
-  const { mode } = specOf(row).strategy;
+  const { mode } = shortSpecOf(row).strategy;
   if (mode !== 'sync')
     throw new Fault(
       'CONFLICT',

@@ -55,10 +55,10 @@ function Row({ run, nowMs }: { run: ListedRun; nowMs: number }): ReactNode {
         <Status status={status} stalled={isStalled(run)} />
       </td>
       <td role="cell" className="c-model" data-label="Model" title={`${compact(run.parameterCount)} parameters`}>
-        {modelName(run.spec)}
+        {modelName(run.shortSpec)}
       </td>
       <td role="cell" className="c-optimizer" data-label="Optimizer" title="Optimizer and learning rate">
-        {optimizerName(run.spec)}
+        {optimizerName(run.shortSpec)}
       </td>
       <td role="cell" className="c-progress">
         <Progress run={run} />
