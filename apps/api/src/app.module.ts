@@ -78,6 +78,7 @@ import { Metrics } from './runs/metrics.js';
 import { FleetMemory } from './runs/fleet-memory.js';
 import { PrepareRun } from './runs/prepare-run.js';
 import { RunDatasets } from './runs/run-dataset.js';
+import { RunHeads } from './runs/run-heads.js';
 import { RunReads } from './runs/run-reads.js';
 import { RunSpecs } from './runs/run-specs.js';
 import { RunRequests } from './runs/run-requests.js';
@@ -121,6 +122,7 @@ const runs = [
   FleetMemory,
   PrepareRun,
   RunDatasets,
+  RunHeads,
   RunReads,
   RunSpecs,
   Runs,

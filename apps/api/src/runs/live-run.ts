@@ -1,49 +1,49 @@
 /**
  * A run as it happens. A subscription is a cursor over what is stored, not a queue of its own: it reads rows after its cursor, hands
- * them out, and waits to be woken. So a reconnect at `afterSeq` can neither lose nor repeat a row, a slow reader holds one batch
+ * them out, and waits until the run has more (run-heads.ts). What many of them lack at once is read once. So a reconnect at `afterSeq` can neither lose nor repeat a row, a slow reader holds one batch
  * and nothing more, and it makes no difference which api stored a row.
  */
 import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { alongLineage, readLineage } from './stored-lineage.js';
-import { RunSignals } from './run-signals.js';
-import { isOver, type MeasuresRecord, type ValidationRecord } from '@paceline/control-plane';
-import type { Metric } from '../generated/prisma/client.js';
+import { RunHeads, type RunHead } from './run-heads.js';
+import type { MeasuresRecord, ValidationRecord } from '@paceline/control-plane';
+import type { Metric, RunEvent } from '../generated/prisma/client.js';
 import { namedMeasures } from './run-row.js';
 import type { RunEventType, RunMetric } from './run.types.js';
 import { toEvent } from './runs.js';
 
 const EVENT_BATCH = 200;
 const METRIC_BATCH = 2_000;
-/** Rows that another api stored are seen within this time. */
-const LOOK_EVERY_MS = 1_000;
 const ROWS_PER_SECOND = 10;
 
 @Injectable()
 export class LiveRun {
+  /** Reads that are under way: many watchers of one run lack the same rows at the same time. */
+  private readonly underWay = new Map<string, Promise<unknown[] | undefined>>();
+
   constructor(
     private readonly database: Database,
-    private readonly signals: RunSignals,
+    private readonly heads: RunHeads,
   ) {}
 
   /** Ends when the run is over and everything was handed out, or when the signal aborts. */
   async *events(runId: string, afterSeq: number, signal: AbortSignal): AsyncGenerator<RunEventType, void, undefined> {
-    const watch = this.signals.watch(runId);
+    const watch = this.heads.watch(runId);
     let cursor = afterSeq;
     try {
-      while (!signal.aborted) {
-        const seen = await this.look(runId, () =>
-          this.database.runEvent.findMany({ where: { runId, seq: { gt: cursor } }, orderBy: { seq: 'asc' }, take: EVENT_BATCH }),
-        );
-        for (const row of seen?.rows ?? []) {
+      let head = await watch.next(signal);
+      while (head) {
+        const rows = cursor < head.eventSeq ? await this.eventsAfter(runId, cursor, head) : [];
+        for (const row of rows ?? []) {
           if (signal.aborted) return;
           cursor = row.seq;
           yield toEvent(row);
         }
-        if (seen && seen.rows.length > 0) continue;
-        if (seen?.over) return;
-        await watch.wait(LOOK_EVERY_MS, signal);
+        if (rows && rows.length > 0) continue;
+        if (rows && head.isOver) return;
+        head = await watch.next(signal);
       }
     } finally {
       watch.close();
@@ -55,46 +55,59 @@ export class LiveRun {
    * at once.
    */
   async *metrics(runId: string, afterRound: number, signal: AbortSignal): AsyncGenerator<RunMetric, void, undefined> {
-    const watch = this.signals.watch(runId);
+    const watch = this.heads.watch(runId);
     let cursor = 0;
     let lastRound = afterRound;
     try {
-      while (!signal.aborted) {
-        const seen = await this.look(runId, async ({ attempt }) => {
-          const parts = alongLineage(await readLineage(this.database, runId, attempt));
-          const where = { runId, seq: { gt: cursor }, round: { gt: lastRound }, OR: parts };
-          return this.database.metric.findMany({ where, orderBy: { seq: 'asc' }, take: METRIC_BATCH });
-        });
-        const rows = seen?.rows ?? [];
-        const isHistory = cursor === 0 || rows.length === METRIC_BATCH || seen?.over;
-        const groups = split(rows, isHistory ? ROWS_PER_SECOND : 1);
+      let head = await watch.next(signal);
+      while (head && !signal.aborted) {
+        const rows = cursor < head.metricSeq ? await this.metricsAfter(runId, cursor, lastRound, head) : [];
+        const isHistory = cursor === 0 || rows?.length === METRIC_BATCH || head.isOver;
+        const groups = split(rows ?? [], isHistory ? ROWS_PER_SECOND : 1);
         for (const group of groups) {
           if (signal.aborted) return;
           cursor = group.at(-1)!.seq;
           lastRound = Math.max(lastRound, group.at(-1)!.round);
           yield merge(group);
         }
-        if (rows.length > 0) await pause((groups.length * 1_000) / ROWS_PER_SECOND, signal);
-        else if (seen?.over) return;
-        else await watch.wait(LOOK_EVERY_MS, signal);
+        if (groups.length > 0) await pause((groups.length * 1_000) / ROWS_PER_SECOND, signal);
+        else if (rows && head.isOver) return;
+        else head = await watch.next(signal);
       }
     } finally {
       watch.close();
     }
   }
 
-  /** Rows, and whether the run was over before they were read. Undefined while PostgreSQL is away: its subscribers stay, and miss nothing. */
-  private async look<T>(
-    runId: string,
-    read: (run: { attempt: number }) => Promise<T[]>,
-  ): Promise<{ rows: T[]; over: boolean } | undefined> {
-    try {
-      const run = await this.database.run.findUnique({ where: { id: runId }, select: { status: true, attempt: true } });
-      return { over: run === null || isOver(run.status), rows: run ? await read(run) : [] };
-    } catch (error) {
-      if (isDatabaseOutage(error)) return undefined;
-      throw error;
-    }
+  private eventsAfter(runId: string, seq: number, { eventSeq }: RunHead): Promise<RunEvent[] | undefined> {
+    return this.share(`events ${runId} ${seq} ${eventSeq}`, () =>
+      this.database.runEvent.findMany({ where: { runId, seq: { gt: seq } }, orderBy: { seq: 'asc' }, take: EVENT_BATCH }),
+    );
+  }
+
+  private metricsAfter(runId: string, seq: number, round: number, { attempt, metricSeq }: RunHead): Promise<Metric[] | undefined> {
+    return this.share(`metrics ${runId} ${seq} ${round} ${attempt} ${metricSeq}`, async () => {
+      const parts = alongLineage(await readLineage(this.database, runId, attempt));
+      const where = { runId, seq: { gt: seq }, round: { gt: round }, OR: parts };
+      return this.database.metric.findMany({ where, orderBy: { seq: 'asc' }, take: METRIC_BATCH });
+    });
+  }
+
+  /**
+   * Undefined while PostgreSQL is away: its subscribers stay, and miss nothing.
+   * @param key names the head too, so that the read began after that head was seen, and has all rows that it tells of
+   */
+  private share<Row>(key: string, read: () => Promise<Row[]>): Promise<Row[] | undefined> {
+    const known = this.underWay.get(key);
+    if (known) return known as Promise<Row[] | undefined>;
+    const begun = read()
+      .catch((error: unknown) => {
+        if (isDatabaseOutage(error)) return undefined;
+        throw error;
+      })
+      .finally(() => this.underWay.delete(key));
+    this.underWay.set(key, begun);
+    return begun;
   }
 }
 
