@@ -8,7 +8,7 @@
  *     libs/strategies/dist/index.js, ...  ->  libs/strategies/dist/library/index.js, ... (what programs import)
  *
  * The files of the compiler stay: `npm run dev` runs them. A module that asks where it lies hears where it lay before, so
- * that it finds its own files; only the threads named here are started from the bundle.
+ * that it finds its own files; only the threads and processes named here are started from the bundle.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, relative, sep } from 'node:path';
@@ -20,7 +20,7 @@ const root = join(import.meta.dirname, '..');
 const DESCRIBE = 'libs/engine/dist/describe/describe-worker.js';
 
 const ENTRIES = {
-  api: ['apps/api/dist/main.js', 'apps/api/dist/datasets/manifest-worker.js', DESCRIBE],
+  api: ['apps/api/dist/main.js', 'apps/api/dist/datasets/manifest-process.js', DESCRIBE],
   ps: ['apps/ps/dist/main.js'],
   worker: [
     'apps/worker/dist/main.js',

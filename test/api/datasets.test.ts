@@ -1,7 +1,7 @@
 /** Datasets of teams over REST and GraphQL: uploads, commits, what is seen, and what is refused. */
 import { Database } from '../../apps/api/src/database/database.js';
 import { CommitVersion } from '../../apps/api/src/datasets/commit-version.js';
-import { schemaOf } from '../../apps/api/src/datasets/datasets.js';
+import { schemaOf } from '../../apps/api/src/datasets/dataset-schema.js';
 import { canonicalJson } from '@paceline/storage';
 import { openStore } from '@paceline/storage';
 import { BUILT_IN_DATASETS, datasetShardKey } from '@paceline/spec';

@@ -11,7 +11,7 @@ import { Database } from '../../apps/api/src/database/database.js';
 import { CheckpointStore } from '../../apps/api/src/models/checkpoint-store.js';
 import { InitialWeights, type WarmStart } from '../../apps/api/src/models/initial-weights.js';
 import { WeightUploads } from '../../apps/api/src/models/weight-uploads.js';
-import { sha256 as hashOf } from './prepared.js';
+import { flowers, sha256 as hashOf, upload } from './prepared.js';
 import { Predictions } from '../../apps/api/src/http/bodies.js';
 import { uuidv7 } from '../../apps/api/src/text-input.js';
 import { isDescribed } from './described.js';
@@ -126,6 +126,48 @@ describe('a run that has succeeded', () => {
     await succeed(Object.assign({}, result as object, { weightsSha256: 'ab'.repeat(32) }));
     await expect(archive('')).rejects.toThrow();
     await succeed(Object.assign({}, result as object));
+  });
+});
+
+describe('a run on a dataset of the team', () => {
+  it.each([3, 80_000])('is exported with what is done to its rows (%i words)', async (words) => {
+    const { manifest, shards } = flowers(6, words);
+    const columns = manifest.columns.map((column) => {
+      if (column.kind !== 'category') return column;
+      const vocabulary = [...column.vocabulary, ...Array.from({ length: words - 3 }, (_, i) => `another ${i}`)];
+      return Object.assign({}, column, {
+        vocabulary,
+        statistics: Object.assign({}, column.statistics, { counts: vocabulary.map((_, code) => (code < 3 ? 2 : 0)) }),
+      });
+    });
+    const name = `flowers-${words}`;
+    await upload(caller, name, { manifest: Object.assign({}, manifest, { columns, label: 'size' }), shards });
+    const features = {
+      inputs: { colour: [{ kind: 'category', column: 'colour', encode: 'index' }] },
+      targets: { y: { kind: 'number', columns: ['size'], scale: 'standard' } },
+    };
+    const layers = [
+      { class_name: 'Embedding', config: { batch_input_shape: [null, 1], input_dim: words, output_dim: 1 } },
+      { class_name: 'Flatten', config: {} },
+      { class_name: 'Dense', config: { units: 1 } },
+    ];
+    const modelTopology = { class_name: 'Sequential', config: { layers } };
+    const id = await createRun(caller, { name, dataset: name, features, modelTopology, globalBatch: 4, replicas: 2 });
+    await storeWeights(id);
+    const files = await archive('', caller, id);
+    const preprocessing = json<Preprocessing>(files, 'preprocessing.json');
+    const [encoder] = preprocessing.plan!.inputs[0]!.encoders;
+    expect(encoder!.kind === 'index' && encoder!.names).toHaveLength(words);
+    expect(preprocessing.outputs).toMatchObject([{ kind: 'values', name: 'size' }]);
+    expect(json<{ userDefinedMetadata: object }>(files, 'model.json').userDefinedMetadata).toMatchObject({
+      paceline: { outputs: [{ name: 'size', kind: 'values', size: 1 }] },
+    });
+    const { data } = await caller.gql('query($id: ID!) { run(id: $id) { targetScales { target factors } } }', { id });
+    expect(data.run.targetScales).toEqual([{ target: 'size', factors: [expect.closeTo(Math.sqrt(35 / 12), 4)] }]);
+    await until(
+      'the folder of the archive to be removed',
+      () => readdirSync(join(plane.dataDir, 'exports'), { withFileTypes: true }).length === 0,
+    );
   });
 });
 

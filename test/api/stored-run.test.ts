@@ -86,7 +86,8 @@ function wire(databaseUrl: string) {
   const checkpoints = new CheckpointStore(settings, log);
   const weights = new WeightsOfRounds(database, checkpoints, new Weights(settings));
   const initialWeights = new InitialWeights(database, checkpoints, weights, new WeightUploads(checkpoints, log), log);
-  const datasets = new RunDatasets(new Datasets(database), new DataStore(settings, log), fleet);
+  const data = new DataStore(settings, log);
+  const datasets = new RunDatasets(new Datasets(database, data), data, fleet);
   const strategies = new StrategyChoices(fleet, moves, attempts);
   const preparing = new PrepareRun(
     database,

@@ -2,7 +2,7 @@
  * Processes that the api starts for heavy work on what teams have brought: forked for one piece of it, fed, listened to, and ended at their
  * deadline or when the api stops. They get no address of a database and no secret of the api.
  */
-import { fork, type Serializable } from 'node:child_process';
+import { fork, type ChildProcess, type Serializable } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
@@ -38,12 +38,7 @@ export class WorkFailedError extends Error {
 
 /** @throws WorkFailedError */
 export function runInProcess<Message, Result>(work: ChildWork<Message, Result>, signal: AbortSignal): Promise<Result> {
-  const child = fork(builtEntry(work.entry), {
-    execArgv: [`--max-old-space-size=${work.heapMegabytes}`],
-    env: childEnvironment(),
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    serialization: 'advanced',
-  });
+  const child = forked(builtEntry(work.entry), work.heapMegabytes);
   return new Promise((resolve, reject) => {
     const end = (act: () => void): void => {
       clearTimeout(timer);
@@ -60,7 +55,7 @@ export function runInProcess<Message, Result>(work: ChildWork<Message, Result>, 
     child.on('message', (message) => work.onMessage(message as Message, listened));
     child.once('error', (error) => fail(error.message, false));
     child.once('exit', (code, killedBy) => {
-      const isMemory = killedBy === 'SIGABRT' || code === 134;
+      const isMemory = endedForMemory(code, killedBy);
       fail(isMemory ? work.said.tooMuchMemory : `its process ended (${killedBy ?? `status ${code}`})`, isMemory);
     });
     signal.addEventListener('abort', abort, { once: true });
@@ -68,6 +63,19 @@ export function runInProcess<Message, Result>(work: ChildWork<Message, Result>, 
     send(work.begin);
   });
 }
+
+/** @param file its module, compiled */
+export function forked(file: string, heapMegabytes: number): ChildProcess {
+  return fork(file, {
+    execArgv: [`--max-old-space-size=${heapMegabytes}`],
+    env: childEnvironment(),
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    serialization: 'advanced',
+  });
+}
+
+/** V8 aborts a process whose heap is full. */
+export const endedForMemory = (code: number | null, killedBy: NodeJS.Signals | null): boolean => killedBy === 'SIGABRT' || code === 134;
 
 /** The store may need credentials. */
 function childEnvironment(): NodeJS.ProcessEnv {

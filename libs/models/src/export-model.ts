@@ -4,7 +4,7 @@
  */
 import { planModel, zooTopology } from '@paceline/engine/planning';
 import { createLayout } from '@paceline/learning';
-import { defaultModel, type ModelDescription, type RowFormat, type RunSpec } from '@paceline/spec';
+import { defaultModel, fieldLength, type ModelDescription, type RowFormat, type RunSpec } from '@paceline/spec';
 import type { ExportFile } from './archive.js';
 import { hashing, jsonOf, StreamCutter, textOf, type Bytes } from './byte-stream.js';
 import { ExportError } from './export-error.js';
@@ -19,13 +19,21 @@ import type { Preprocessing } from './preprocessing.js';
 export const EXPORT_FORMATS = ['tfjs', 'safetensors', 'npz', 'keras'] as const;
 export type ExportFormat = (typeof EXPORT_FORMATS)[number];
 
+/** Preprocessing that is too large for memory: a vocabulary may have a million words. */
+export interface WrittenPreprocessing {
+  /** The text of `preprocessing.json`. */
+  json(): Bytes;
+  /** As `describedOutputs` has them. */
+  readonly outputs: readonly object[];
+}
+
 export interface TrainedModel {
   readonly spec: RunSpec;
   /** The format of the rows that it was trained on. */
   readonly format: RowFormat;
   readonly description: ModelDescription;
   readonly facts: CardFacts;
-  readonly preprocessing: Preprocessing;
+  readonly preprocessing: Preprocessing | WrittenPreprocessing;
   /** Little-endian float32, trainable variables first, then state. */
   weights(): Bytes;
   /** The hash that the weights must have; undefined where none is known. */
@@ -44,7 +52,8 @@ const WRITERS: Readonly<Record<ExportFormat, FormatWriter>> = {
  * @throws ExportError
  */
 export function exportModel(model: TrainedModel, format: ExportFormat): AsyncGenerator<ExportFile, void, void> {
-  const { spec, facts, preprocessing } = model;
+  const { spec, facts } = model;
+  const preprocessing = written(model.preprocessing);
   const { plan } = planModel(spec, model.format);
   const chosen = spec.model ?? defaultModel(model.format);
   const { stream, hex } = hashing(model.weights());
@@ -55,11 +64,11 @@ export function exportModel(model: TrainedModel, format: ExportFormat): AsyncGen
     variables: createLayout(model.description).variables,
     weights: new StreamCutter(stream),
     metadata: { format: 'paceline', run: facts.run.id, round: String(facts.round) },
-    preprocessing,
+    outputs: preprocessing.outputs,
   };
   const files = WRITERS[format](parts);
   return (async function* () {
-    yield { path: 'preprocessing.json', body: jsonOf(preprocessing) };
+    yield { path: 'preprocessing.json', body: preprocessing.json() };
     yield* files;
     const sha256 = hex();
     if (model.weightsSha256 !== undefined && sha256 !== model.weightsSha256)
@@ -69,3 +78,16 @@ export function exportModel(model: TrainedModel, format: ExportFormat): AsyncGen
     yield { path: 'MODEL_CARD.md', body: textOf(cardMarkdown(card)) };
   })();
 }
+
+function written(preprocessing: Preprocessing | WrittenPreprocessing): WrittenPreprocessing {
+  if ('json' in preprocessing) return preprocessing;
+  return { json: () => jsonOf(preprocessing), outputs: describedOutputs(preprocessing) };
+}
+
+/** Short, for who reads the description of a model alone: a vocabulary of a million labels stays in preprocessing.json. */
+export const describedOutputs = ({ outputs }: Preprocessing): object[] =>
+  outputs.map((output) => {
+    if (output.kind === 'values') return { name: output.name, kind: output.kind, size: fieldLength(output) };
+    const { name, kind, gives, labels } = output;
+    return { name, kind, gives, labels: labels.length <= 1000 ? labels : labels.length };
+  });

@@ -2,7 +2,6 @@ import type { planModel } from '@paceline/engine/planning';
 import type { LayoutVariable } from '@paceline/learning';
 import type { ExportFile } from './archive.js';
 import type { StreamCutter } from './byte-stream.js';
-import type { Preprocessing } from './preprocessing.js';
 
 /** What the files of an export are written from. */
 export interface ExportParts {
@@ -12,7 +11,8 @@ export interface ExportParts {
   readonly variables: readonly LayoutVariable[];
   readonly weights: StreamCutter;
   readonly metadata: Readonly<Record<string, string>>;
-  readonly preprocessing: Preprocessing;
+  /** What its numbers mean, in short. */
+  readonly outputs: readonly object[];
 }
 
 /** Yields the files whose content is known before the weights, then those with the weights. */

@@ -3,7 +3,7 @@ export { unzip, zip, type ExportFile } from './archive.js';
 export { builtInPreprocessing, planPreprocessing } from './preprocessing-of.js';
 export { StreamCutter, type Bytes } from './byte-stream.js';
 export { ExportError, type ExportErrorCode } from './export-error.js';
-export { EXPORT_FORMATS, exportModel, type ExportFormat, type TrainedModel } from './export-model.js';
+export { describedOutputs, EXPORT_FORMATS, exportModel, type ExportFormat, type TrainedModel } from './export-model.js';
 export { cardMarkdown, modelCardSchema, type CardFacts, type ModelCard } from './model-card.js';
 export { preprocessingSchema, type PreparedInput, type PreparedOutput, type Preprocessing } from './preprocessing.js';
 export { unpack, type UnpackedFile } from './unpack.js';

@@ -1,21 +1,21 @@
 /**
  * A manifest becomes a version of a dataset. Nothing of it is seen before everything is right:
  *
- *     schema and hash (thread) -> every shard is there, in the size named (tables) -> structure of every shard (thread)
+ *     schema and hash (process) -> every shard is there, in the size named (tables) -> structure of every shard (process)
  *       -> the manifest lies in the store -> dataset, version and references in one transaction, under the lock of the team
  *
  * Equal content under one name is one version: committing it again changes nothing but makes it the newest.
  */
 import { Injectable } from '@nestjs/common';
-import { BUILT_IN_DATASETS, DATASET_NAME, datasetManifestKey } from '@paceline/spec';
+import { BUILT_IN_DATASETS, DATASET_NAME } from '@paceline/spec';
 import { Database, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fault } from '../fault.js';
 import { lockTeam, refusedBytes } from '../teams/team-limits.js';
 import { Turns } from '../turns.js';
 import { DataStore } from './data-store.js';
-import { issuesFault, ManifestThread } from './manifest-thread.js';
-import type { ReadManifest } from './manifest-worker.js';
+import { issuesFault, ManifestChild } from './manifest-child.js';
+import type { ReadManifest } from './manifest-process.js';
 
 export interface Committed {
   readonly datasetId: string;
@@ -66,9 +66,9 @@ export class CommitVersion {
     const said = readSource(source);
     const storeUrl = this.data.url;
     return this.inTurn(by.teamId, async () => {
-      const thread = new ManifestThread();
+      const child = new ManifestChild();
       try {
-        const read = await thread.read(manifest);
+        const read = await child.read(manifest);
         const earlier = await this.database.datasetVersion.findFirst({
           where: { version: read.version, dataset: { teamId: by.teamId } },
           select: { id: true },
@@ -76,13 +76,13 @@ export class CommitVersion {
         // Which of the team's versions it is says nothing else: equal content was checked when it came first, and its shards are kept.
         if (!earlier) {
           await this.requireShards(by.teamId, read);
-          await this.data.use(() => thread.check(storeUrl, by.teamId));
+          await this.data.use(() => child.check(storeUrl, by.teamId));
         }
         await this.touchShards(by.teamId, read);
-        await this.data.use((store) => store.put(datasetManifestKey(by.teamId, read.version), [Buffer.from(read.text)]));
+        await this.data.use(() => child.put(storeUrl, by.teamId));
         return await this.database.transact((transaction) => this.store(transaction, by, name, said, read));
       } finally {
-        await thread.end();
+        await child.end();
       }
     });
   }
@@ -160,8 +160,9 @@ export class CommitVersion {
       },
       select: { id: true },
     });
-    // As text: a manifest of 32 MiB would be parsed and written again here, on the loop that serves everybody.
-    await transaction.$executeRaw`UPDATE "DatasetVersion" SET "manifest" = ${read.text}::json WHERE "id" = ${made.id}::uuid`;
+    // As text: it would be parsed and written again here, on the loop that serves everybody. A large one lies in the store alone.
+    if (read.text !== undefined)
+      await transaction.$executeRaw`UPDATE "DatasetVersion" SET "manifest" = ${read.text}::json WHERE "id" = ${made.id}::uuid`;
     for (let at = 0; at < hashes.length; at += LOOKED_UP_AT_ONCE) {
       const part = hashes.slice(at, at + LOOKED_UP_AT_ONCE);
       await transaction.datasetVersionShard.createMany({ data: part.map((sha256) => ({ versionId: made.id, teamId, sha256 })) });

@@ -109,7 +109,10 @@ export class DatasetColumn {
   shape!: number[] | null;
   @Field(() => Int, { nullable: true, description: 'Entries of the vocabulary of a category.' })
   vocabularySize!: number | null;
-  @Field(() => [String], { nullable: true, description: 'The first 100 entries of the vocabulary.' })
+  @Field(() => [String], {
+    nullable: true,
+    description: 'The first entries of the vocabulary: 100, or fewer where those of all columns shown are long.',
+  })
   vocabulary!: string[] | null;
   @Field(() => JsonScalar, {
     description: 'Over the training split, as the manifest has them; counts of a category for the first 100 entries.',

@@ -22,9 +22,10 @@ import {
   RemoveDatasetSuccess,
 } from './dataset.types.js';
 import { DatasetImports } from './dataset-imports.js';
-import { Datasets, schemaOf } from './datasets.js';
-import { MAX_PREVIEW_ROWS, Preview } from './preview.js';
+import { Datasets } from './datasets.js';
+import { Preview } from './preview.js';
 import { RemoveDataset } from './remove-dataset.js';
+import { MAX_PREVIEW_ROWS } from './shown-rows.js';
 
 const MAX_COLUMNS = 1000;
 const MAX_VERSIONS = 100;
@@ -141,17 +142,16 @@ export class DatasetVersionsResolver {
     description: 'Columns with statistics, splits and the label.',
     complexity: ({ args, childComplexity }) => READ_COST + (Math.max(1, Number(args['first'] ?? 100)) * childComplexity) / 4,
   })
-  schema(
+  async schema(
     @CurrentViewer() viewer: Viewer,
     @Parent() { id }: DatasetVersion,
     @Args('first', { type: () => Int, nullable: true, defaultValue: 100, description: `Columns; at most ${MAX_COLUMNS}.` }) first = 100,
     @Args('offset', { type: () => Int, nullable: true, defaultValue: 0, description: 'Columns to pass over.' }) offset = 0,
   ) {
     const [size, from] = [bounded('first', first, MAX_COLUMNS), bounded('offset', offset, 2 ** 31 - 1)];
-    return this.registered.withManifest(viewer.teamId, id, (manifest) => {
-      if (!manifest) throw new Fault('NOT_FOUND', 'The version was removed meanwhile.');
-      return schemaOf(manifest, size, from);
-    });
+    const schema = await this.registered.ask(viewer.teamId, id, 'schema', { first: size, offset: from });
+    if (!schema) throw new Fault('NOT_FOUND', 'The version was removed meanwhile.');
+    return schema;
   }
 
   @ResolveField('preview', () => DatasetPreview, {

@@ -4,17 +4,27 @@
  */
 import { Injectable } from '@nestjs/common';
 import { datasetInfo } from '@paceline/data';
-import { BUILT_IN_DATASETS, closest, DATASET_NAME, parseDatasetReference, SPLITS, type Column, type DatasetManifest } from '@paceline/spec';
+import {
+  BUILT_IN_DATASETS,
+  closest,
+  DATASET_NAME,
+  datasetManifestKey,
+  DATASET_LIMITS,
+  parseDatasetReference,
+  type DatasetManifest,
+} from '@paceline/spec';
 import { Database } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/cursor-pages.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
+import { DataStore } from './data-store.js';
+import { Dataset, DatasetVersion } from './dataset.types.js';
+import { ManifestChild } from './manifest-child.js';
+import { ANSWERS, HELD_BYTES, type Answer, type Asked, type Question } from './manifest-questions.js';
 import { ManifestReads } from './manifest-reads.js';
-import { Dataset, DatasetColumn, DatasetSchema, DatasetVersion } from './dataset.types.js';
 
 const MAX_OWN = 1000;
-const SHOWN_ENTRIES = 100;
 const WITHOUT_MANIFEST = { manifest: true } as const satisfies Prisma.DatasetVersionOmit;
 type VersionRow = Prisma.DatasetVersionGetPayload<{ omit: typeof WITHOUT_MANIFEST }>;
 /** Built-in ones come first, each part by name. */
@@ -31,7 +41,10 @@ export interface FoundVersion {
 export class Datasets {
   private readonly reads = new ManifestReads();
 
-  constructor(private readonly database: Database) {}
+  constructor(
+    private readonly database: Database,
+    private readonly data: DataStore,
+  ) {}
 
   /** At the start of the api: the rows follow the release. */
   async register(): Promise<void> {
@@ -110,14 +123,57 @@ export class Datasets {
     return { message: await this.whyUnknown(teamId, name, version) };
   }
 
-  /** @param work gets null when the team has no such version; what it returns must not keep the manifest @throws Fault TOO_BUSY */
-  withManifest<T>(teamId: string, versionId: string, work: (manifest: DatasetManifest | null) => T | Promise<T>): Promise<T> {
-    const read = async (): Promise<DatasetManifest | null> => {
-      const where = { id: versionId, dataset: { teamId } };
-      const row = isUuid(versionId) ? await this.database.datasetVersion.findFirst({ where, select: { manifest: true } }) : null;
-      return row && (row.manifest as unknown as DatasetManifest);
-    };
-    return this.reads.use(teamId, versionId, read, work);
+  /**
+   * What the manifest of a version says, without holding it where it is large.
+   * @returns null when the team has no such version @throws Fault TOO_BUSY, TOO_LARGE; what the answer throws
+   */
+  async ask<Q extends Question>(teamId: string, versionId: string, question: Q, asked: Asked<Q>): Promise<Answer<Q> | null> {
+    const row = await this.sizeOf(teamId, versionId);
+    if (!row) return null;
+    if (Number(row.manifestBytes) > HELD_BYTES)
+      return this.reads.inProcess(teamId, () => this.askProcess(teamId, row.version, question, asked));
+    const finish = await this.reads.held(teamId, async () => {
+      const manifest = await this.stored(versionId);
+      return manifest && ANSWERS[question](manifest, asked);
+    });
+    return finish && finish({ teamId, use: (work) => this.data.use(work) });
+  }
+
+  /**
+   * @param work gets null when the team has no such version; what it returns must not keep the manifest
+   * @throws Fault TOO_BUSY; TOO_LARGE when the manifest does not fit in the memory of the api
+   */
+  async withManifest<T>(teamId: string, versionId: string, work: (manifest: DatasetManifest | null) => T | Promise<T>): Promise<T> {
+    const row = await this.sizeOf(teamId, versionId);
+    if (!row) return work(null);
+    if (Number(row.manifestBytes) <= HELD_BYTES) return this.reads.held(teamId, async () => work(await this.stored(versionId)));
+    return this.reads.large(teamId, Number(row.manifestBytes), async () => {
+      const key = datasetManifestKey(teamId, row.version);
+      const bytes = await this.data.use((store) => store.read(key, 0, DATASET_LIMITS.manifestBytes));
+      const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
+      return work(JSON.parse(text) as DatasetManifest);
+    });
+  }
+
+  private async sizeOf(teamId: string, versionId: string): Promise<{ version: string; manifestBytes: bigint } | null> {
+    if (!isUuid(versionId)) return null;
+    const where = { id: versionId, dataset: { teamId } };
+    return this.database.datasetVersion.findFirst({ where, select: { version: true, manifestBytes: true } });
+  }
+
+  private async stored(versionId: string): Promise<DatasetManifest | null> {
+    const row = await this.database.datasetVersion.findUnique({ where: { id: versionId }, select: { manifest: true } });
+    return row && (row.manifest as unknown as DatasetManifest);
+  }
+
+  private async askProcess<Q extends Question>(teamId: string, version: string, question: Q, asked: Asked<Q>): Promise<Answer<Q>> {
+    const { url: storeUrl } = this.data;
+    const child = new ManifestChild();
+    try {
+      return await this.data.use(() => child.answer({ storeUrl, teamId, version }, question, asked));
+    } finally {
+      await child.end();
+    }
   }
 
   private async whyUnknown(teamId: string, name: string, version: string | undefined): Promise<string> {
@@ -184,60 +240,4 @@ function toVersion(row: Omit<VersionRow, 'manifestBytes'>): DatasetVersion {
     createdAt,
     createdBy,
   });
-}
-
-/** @param first columns that are shown, from `offset` on */
-export function schemaOf(manifest: DatasetManifest, first: number, offset: number): DatasetSchema {
-  const splits = SPLITS.flatMap((name) => {
-    const split = manifest.splits[name];
-    if (!split) return [];
-    const bytes = split.shards.reduce((sum, shard) => sum + shard.bytes, 0);
-    return [{ name, rows: split.rows, bytes, shards: split.shards.length }];
-  });
-  return {
-    columns: manifest.columns.slice(offset, offset + first).map(columnOf),
-    label: manifest.label ?? null,
-    untrainedClasses: untrainedClassesOf(manifest),
-    splits,
-    isOrdered: manifest.isOrdered,
-    droppedRows: manifest.dropped.missing,
-  };
-}
-
-function untrainedClassesOf({ columns, label }: DatasetManifest): string[] {
-  const column = columns.find(({ name }) => name === label);
-  if (column?.kind !== 'category') return [];
-  return column.vocabulary.filter((_, code) => column.statistics.counts[code] === 0).slice(0, SHOWN_ENTRIES);
-}
-
-function columnOf(column: Column): DatasetColumn {
-  const { name, kind } = column;
-  const shown: DatasetColumn = {
-    name,
-    kind,
-    dtype: 'dtype' in column ? column.dtype : null,
-    shape: 'shape' in column ? column.shape : null,
-    vocabularySize: kind === 'category' ? column.vocabulary.length : null,
-    vocabulary: kind === 'category' ? column.vocabulary.slice(0, SHOWN_ENTRIES) : null,
-    statistics: statisticsOf(column),
-  };
-  return Object.assign(new DatasetColumn(), shown);
-}
-
-function statisticsOf(column: Column): unknown {
-  switch (column.kind) {
-    case 'number':
-    case 'array':
-      return column.statistics;
-    case 'category': {
-      const { count, missing, counts } = column.statistics;
-      return { count, missing, counts: counts.slice(0, SHOWN_ENTRIES) };
-    }
-    case 'sequence':
-      return { values: column.statistics, lengths: column.lengths };
-    case 'text':
-      return { lengths: column.lengths };
-    case 'image':
-      return { heights: column.heights, widths: column.widths, channels: column.channels };
-  }
 }

@@ -1,52 +1,42 @@
-import type { DatasetManifest } from '@paceline/spec';
 import { expect, it } from 'vitest';
 import { ManifestReads } from './manifest-reads.js';
 
-const manifest = { format: 'paceline.dataset' } as DatasetManifest;
 const settle = async (): Promise<void> => {
   for (let i = 0; i < 20; i++) await Promise.resolve();
 };
 
-it('fields of one request share a manifest, another version waits until both are done with it', async () => {
-  const reads = new ManifestReads({ atOnce: 1, waiting: 5, waitingOfTeam: 5, waitMs: 60_000 });
-  const read: string[] = [];
+it.each(['held', 'inProcess'] as const)('a team whose reads overlap keeps others waiting for one of them at most (%s)', async (kind) => {
+  const reads = new ManifestReads();
+  const begun: string[] = [];
   const ends: (() => void)[] = [];
-  const field = (version: string) =>
-    reads.use(
-      'team',
-      version,
-      () => Promise.resolve((read.push(version), manifest)),
-      () => new Promise<void>((resolve) => ends.push(resolve)),
-    );
-  const all = [field('a'), field('a'), field('b')];
+  const read = (team: string, name: string): Promise<void> =>
+    reads[kind](team, async () => {
+      begun.push(name);
+      await new Promise<void>((resolve) => ends.push(resolve));
+    });
+  const all = [read('a', 'a1'), read('a', 'a2'), read('a', 'a3'), read('b', 'b1')];
   await settle();
-  expect([read, ends.length]).toEqual([['a'], 2]);
-  ends[0]!();
-  await settle();
-  expect(read).toEqual(['a']);
+  expect(begun).toEqual(['a1', 'b1']);
   ends[1]!();
   await settle();
-  expect(read).toEqual(['a', 'b']);
-  ends[2]!();
+  all.push(read('c', 'c1'));
+  await settle();
+  expect(begun).toEqual(['a1', 'b1', 'c1']);
+  for (let i = 0; i < all.length; i++) {
+    ends[i]?.();
+    await settle();
+  }
   await Promise.all(all);
 });
 
-it('a read that fails gives its turn back, and is tried again', async () => {
-  const reads = new ManifestReads({ atOnce: 1, waiting: 0, waitingOfTeam: 0, waitMs: 60_000 });
-  const failed = reads.use(
-    'team',
-    'a',
-    () => Promise.reject(new Error('gone')),
-    () => 1,
-  );
-  await expect(failed).rejects.toThrow('gone');
-  await settle();
-  expect(
-    await reads.use(
-      'team',
-      'a',
-      () => Promise.resolve(manifest),
-      (found) => found,
-    ),
-  ).toBe(manifest);
+it('a read that fails gives its turn back', async () => {
+  const reads = new ManifestReads({ held: { atOnce: 1, waiting: 0 } });
+  await expect(reads.held('team', () => Promise.reject(new Error('gone')))).rejects.toThrow('gone');
+  expect(await reads.held('team', () => Promise.resolve(1))).toBe(1);
+});
+
+it('a manifest that the heap has no room for is refused before it is read', async () => {
+  const reads = new ManifestReads({}, 208 << 20);
+  expect(await reads.large('team', 14 << 20, () => Promise.resolve('read'))).toBe('read');
+  await expect(reads.large('team', 15 << 20, () => Promise.resolve('read'))).rejects.toMatchObject({ code: 'TOO_LARGE' });
 });

@@ -9,7 +9,7 @@ import { lockTeam, refusedBytes } from '../teams/team-limits.js';
 import { uploadTurns } from '../turns.js';
 import { readName } from '../text-input.js';
 import { DataStore } from './data-store.js';
-import { issuesFault } from './manifest-thread.js';
+import { issuesFault } from './manifest-child.js';
 import { checked, declaredBytes } from './upload-body.js';
 
 export interface RawUpload {

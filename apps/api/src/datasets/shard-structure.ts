@@ -1,7 +1,7 @@
 /**
  * Whether a shard holds what its manifest says: the tensors of every column and no other, with the right element type and shape; offsets that
  * begin with 0, never fall and end with the last element; codes that are in the vocabulary. Readers rely on it, so a shard that a person's
- * machine has written is checked before any other process opens it. Runs in manifest-thread.ts.
+ * machine has written is checked before any other process opens it. Runs in manifest-process.ts.
  */
 import { parseSafetensorsHeader, safetensorsHeaderBytes, type TensorRange } from '@paceline/storage';
 import type { Column } from '@paceline/spec';

@@ -146,7 +146,7 @@ export class RunPredictions implements OnModuleDestroy {
     const { signal } = this.stopping;
     const folder = await openWorkFolder(this.settings, 'predictions', LEFT_AFTER_MS);
     try {
-      const model = await this.exports.model(run);
+      const model = await this.exports.model(run, undefined, () => Promise.resolve(folder));
       for await (const file of exportModel(model, 'safetensors'))
         await pipeline(Readable.from(file.body), createWriteStream(path.join(folder, file.path), { flags: 'wx', mode: 0o600 }), { signal });
       const report = await predictInProcess({ folder, spec: model.spec, data, dataStore: this.settings.dataStore }, signal);

@@ -1,13 +1,13 @@
 /** The scales of a run’s targets: a target that is scaled for the training gives errors in the scaled unit, and its scale leads back to the unit of the data. */
 import { Injectable } from '@nestjs/common';
 import { Field, Float, ObjectType, Parent, ResolveField, Resolver } from '@nestjs/graphql';
-import type { DatasetManifest, ModelDescription, RunData } from '@paceline/spec';
+import type { ModelDescription, RunData } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { Datasets } from '../datasets/datasets.js';
 import { READ_COST } from '../graphql/cost.js';
 import { specOf } from '../runs/run-row.js';
 import { Run } from '../runs/run.types.js';
-import { preprocessingOf } from './model-exports.js';
+import { scalesOf } from './run-preprocessing.js';
 
 @ObjectType({ description: 'How the targets of an output were scaled for the training.' })
 export class TargetScale {
@@ -35,16 +35,11 @@ export class TargetScales {
     const data = row.data as unknown as RunData;
     const model = row.model as unknown as ModelDescription;
     if (data.format.targets.every(({ kind }) => kind === 'classes')) return [];
-    const scales = (manifest: DatasetManifest | undefined): TargetScale[] =>
-      preprocessingOf(specOf(row), data, model, manifest).outputs.flatMap((output, i) =>
-        output.kind === 'values'
-          ? [{ output: model.outputs[i]!.name, target: output.name, factors: [...new Set(output.scale?.divide ?? [1])] }]
-          : [],
-      );
     const { teamId, datasetVersionId } = run.row;
-    if (data.source.kind === 'built-in') return scales(undefined);
+    const asked = { spec: specOf(row), data, model };
+    if (data.source.kind === 'built-in') return scalesOf(asked, undefined);
     if (datasetVersionId === null) return [];
-    return this.datasets.withManifest(teamId, datasetVersionId, (manifest) => (manifest ? scales(manifest) : []));
+    return (await this.datasets.ask(teamId, datasetVersionId, 'scales', asked)) ?? [];
   }
 }
 

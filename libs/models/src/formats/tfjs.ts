@@ -2,7 +2,6 @@
  * The form of TensorFlow.js: model.json with topology and weights manifest, and the weights in files of 4 MiB, as tensorflowjs_converter cuts them.
  * `tf.loadLayersModel` of an unchanged @tensorflow/tfjs reads it in a page and in Node.
  */
-import { fieldLength } from '@paceline/spec';
 import type { ExportFile } from '../archive.js';
 import { jsonOf, textOf } from '../byte-stream.js';
 import type { ExportParts } from '../export-parts.js';
@@ -11,7 +10,7 @@ import { stockTopology, stockWeightNames } from '../stock-topology.js';
 
 export const SHARD_BYTES = 4 << 20;
 
-export function tfjsFiles({ name, plan, variables, weights, metadata, preprocessing }: ExportParts): Iterable<ExportFile> {
+export function tfjsFiles({ name, plan, variables, weights, metadata, outputs }: ExportParts): Iterable<ExportFile> {
   const topology = stockTopology(plan, name.replaceAll(/[^\w.-]+/g, '_') || 'model');
   const nameOf = stockWeightNames(plan);
   const bytes = variables.reduce((sum, { length }) => sum + length * 4, 0);
@@ -24,18 +23,11 @@ export function tfjsFiles({ name, plan, variables, weights, metadata, preprocess
     convertedBy: null,
     modelTopology: topology,
     weightsManifest: manifest,
-    userDefinedMetadata: { paceline: Object.assign({ outputs: preprocessing.outputs.map(described) }, metadata) },
+    userDefinedMetadata: { paceline: Object.assign({ outputs }, metadata) },
   };
   return [
     { path: 'model.json', body: jsonOf(model) },
     { path: 'predict.mjs', body: textOf(PREDICT_SCRIPT) },
     ...paths.map((path, i) => ({ path, body: weights.take(Math.min(SHARD_BYTES, bytes - i * SHARD_BYTES)) })),
   ];
-}
-
-/** Short, for who reads model.json alone: a vocabulary of a million labels stays in preprocessing.json. */
-function described(output: ExportParts['preprocessing']['outputs'][number]): object {
-  if (output.kind === 'values') return { name: output.name, kind: output.kind, size: fieldLength(output) };
-  const { name, kind, gives, labels } = output;
-  return { name, kind, gives, labels: labels.length <= 1000 ? labels : labels.length };
 }

@@ -88,8 +88,8 @@ export const columnSchema = z.discriminatedUnion('kind', [
     kind: z.literal('category'),
     /** In the order of the codes. What a class is called. Class indices of a run follow the sorted vocabulary. */
     vocabulary: z.array(storableText.max(DATASET_LIMITS.vocabularyCharacters)).max(DATASET_LIMITS.vocabularyEntries),
-    /** Rows of the training split per code. */
-    statistics: z.strictObject({ count, missing: count, counts: z.array(count) }),
+    /** Rows of the training split per code: as many numbers as the vocabulary has words. */
+    statistics: z.strictObject({ count, missing: count, counts: z.array(count).max(DATASET_LIMITS.vocabularyEntries) }),
     heldOut,
   }),
   z.strictObject({
@@ -143,10 +143,27 @@ export const datasetManifestSchema = z
   })
   .superRefine((manifest, ctx) => {
     const names = new Set<string>();
-    for (const [i, { name }] of manifest.columns.entries()) {
+    let words = 0;
+    for (const [i, column] of manifest.columns.entries()) {
+      const { name } = column;
       if (names.has(name)) ctx.addIssue({ code: 'custom', path: ['columns', i, 'name'], message: `${JSON.stringify(name)} stands twice` });
       names.add(name);
+      if (column.kind !== 'category') continue;
+      const { length } = column.vocabulary;
+      words += length;
+      if (column.statistics.counts.length !== length)
+        ctx.addIssue({
+          code: 'custom',
+          path: ['columns', i, 'statistics', 'counts'],
+          message: `has ${column.statistics.counts.length} numbers, and the vocabulary has ${length} words`,
+        });
     }
+    if (words > DATASET_LIMITS.vocabularyEntries)
+      ctx.addIssue({
+        code: 'custom',
+        path: ['columns'],
+        message: `have ${words} words together; at most ${DATASET_LIMITS.vocabularyEntries} are taken`,
+      });
     if (manifest.label !== undefined && !names.has(manifest.label))
       ctx.addIssue({ code: 'custom', path: ['label'], message: `names ${JSON.stringify(manifest.label)}, which is no column` });
     for (const split of SPLITS) {

@@ -1,9 +1,11 @@
 /**
- * The thread that reads a manifest and checks its shards: JSON, schema, canonical text and hash first, then, when the api has found every
- * shard in its tables, their structure. A manifest has up to 32 MiB, and its author is not trusted; the loop of the api goes on meanwhile.
+ * The process that reads a manifest and checks its shards: JSON, schema, canonical text and hash first, then, when the api has found every
+ * shard in its tables, their structure. It also answers questions about a manifest that lies in the store. A manifest has up to 32 MiB, and its author
+ * is not trusted: the api itself never holds one that is large, and its loop goes on meanwhile.
  */
-import { parentPort } from 'node:worker_threads';
 import {
+  DATASET_LIMITS,
+  datasetManifestKey,
   datasetManifestSchema,
   datasetShardKey,
   plainIssues,
@@ -13,6 +15,8 @@ import {
   type SpecIssue,
 } from '@paceline/spec';
 import { canonicalJson, openStore, sha256Of, StorageError, type ObjectStore } from '@paceline/storage';
+import { Fault, type FaultCode } from '../fault.js';
+import { ANSWERS, HELD_BYTES, type Asked, type Question } from './manifest-questions.js';
 import { checkShard, ShardFault } from './shard-structure.js';
 
 export interface ReadRequest {
@@ -24,6 +28,20 @@ export interface CheckRequest {
   readonly storeUrl: string;
   readonly teamId: string;
 }
+/** The manifest that was read goes into the store. */
+export interface PutRequest {
+  readonly kind: 'put';
+  readonly storeUrl: string;
+  readonly teamId: string;
+}
+export interface AnswerRequest {
+  readonly kind: 'answer';
+  readonly storeUrl: string;
+  readonly teamId: string;
+  readonly version: string;
+  readonly question: Question;
+  readonly asked: Asked<Question>;
+}
 export interface LearnRequest {
   readonly kind: 'learn';
   readonly storeUrl: string;
@@ -31,29 +49,35 @@ export interface LearnRequest {
   readonly manifest: DatasetManifest;
   readonly features: Features | undefined;
 }
+export type ManifestRequest = ReadRequest | CheckRequest | PutRequest | AnswerRequest | LearnRequest;
 export interface ShardPlace {
   readonly sha256: string;
   readonly bytes: number;
-  /** Where the manifest names it: `splits.train.shards.3`. */
+  /** Where the manifest names it first: `splits.train.shards.3`. */
   readonly path: string;
 }
 export interface ReadManifest {
   readonly kind: 'read';
   readonly version: string;
-  readonly text: string;
+  /** The canonical text, unless it is large: then it lies in the store alone. */
+  readonly text: string | undefined;
   readonly rows: number;
   readonly trainRows: number;
   /** Rows of the split that a run is measured on by default. */
   readonly evalRows: number;
   readonly bytes: number;
-  /** Length of `text` in UTF-8. */
+  /** Length of the canonical text in UTF-8. */
   readonly manifestBytes: number;
   readonly columns: number;
+  /** Each once, however often it is named. */
   readonly shards: readonly ShardPlace[];
 }
 export type ManifestReply =
   | ReadManifest
   | { readonly kind: 'checked' }
+  | { readonly kind: 'stored' }
+  | { readonly kind: 'answered'; readonly answer: unknown }
+  | { readonly kind: 'refused'; readonly code: FaultCode; readonly message: string }
   | { readonly kind: 'learned'; readonly features: Features | undefined }
   | { readonly kind: 'issues'; readonly issues: readonly SpecIssue[] }
   | { readonly kind: 'failed'; readonly code: string; readonly message: string };
@@ -62,6 +86,7 @@ const CHECKED_AT_ONCE = 8;
 const MAX_ISSUES = 20;
 
 let manifest: DatasetManifest | undefined;
+let canonical: { readonly text: string; readonly version: string } | undefined;
 
 function readManifest({ json }: ReadRequest): ManifestReply {
   let value: unknown;
@@ -73,29 +98,55 @@ function readManifest({ json }: ReadRequest): ManifestReply {
   const parsed = datasetManifestSchema.safeParse(value);
   if (!parsed.success) return { kind: 'issues', issues: plainIssues(datasetManifestSchema, value, parsed.error.issues) };
   manifest = parsed.data;
-  const shards = placesOf(manifest);
-  const sizes = new Map(shards.map(({ sha256, bytes }) => [sha256, bytes]));
-  const twice = shards.find(({ sha256, bytes }) => sizes.get(sha256) !== bytes);
-  if (twice) return { kind: 'issues', issues: [{ path: twice.path, message: 'is listed twice with different sizes' }] };
+  const shards = new Map<string, ShardPlace>();
+  for (const place of placesOf(manifest)) {
+    const known = shards.get(place.sha256);
+    if (known === undefined) shards.set(place.sha256, place);
+    else if (known.bytes !== place.bytes)
+      return { kind: 'issues', issues: [{ path: place.path, message: 'is listed twice with different sizes' }] };
+  }
   const text = canonicalJson(manifest);
+  const manifestBytes = Buffer.byteLength(text);
+  if (manifestBytes > DATASET_LIMITS.manifestBytes)
+    return {
+      kind: 'issues',
+      issues: [{ path: '(manifest)', message: `has ${manifestBytes} bytes; at most ${DATASET_LIMITS.manifestBytes}` }],
+    };
+  canonical = { text, version: sha256Of(text) };
   return {
     kind: 'read',
-    version: sha256Of(text),
-    text,
+    version: canonical.version,
+    text: manifestBytes <= HELD_BYTES ? text : undefined,
     rows: SPLITS.reduce((sum, split) => sum + (manifest!.splits[split]?.rows ?? 0), 0),
     trainRows: manifest.splits.train.rows,
     evalRows: manifest.splits.test?.rows || manifest.splits.validation?.rows || manifest.splits.train.rows,
-    manifestBytes: Buffer.byteLength(text),
-    bytes: [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0),
+    manifestBytes,
+    bytes: [...shards.values()].reduce((sum, { bytes }) => sum + bytes, 0),
     columns: manifest.columns.length,
-    shards,
+    shards: [...shards.values()],
   };
 }
 
-const placesOf = ({ splits }: DatasetManifest): ShardPlace[] =>
-  SPLITS.flatMap((split) =>
-    (splits[split]?.shards ?? []).map(({ sha256, bytes }, i) => ({ sha256, bytes, path: `splits.${split}.shards.${i}` })),
-  );
+function* placesOf({ splits }: DatasetManifest): Generator<ShardPlace, void, void> {
+  for (const split of SPLITS)
+    for (const [i, { sha256, bytes }] of (splits[split]?.shards ?? []).entries())
+      yield { sha256, bytes, path: `splits.${split}.shards.${i}` };
+}
+
+async function putManifest({ storeUrl, teamId }: PutRequest): Promise<ManifestReply> {
+  const { text, version } = canonical!;
+  await openStore(storeUrl).put(datasetManifestKey(teamId, version), [Buffer.from(text)]);
+  return { kind: 'stored' };
+}
+
+async function answer({ storeUrl, teamId, version, question, asked }: AnswerRequest): Promise<ManifestReply> {
+  const store = openStore(storeUrl);
+  const bytes = await store.read(datasetManifestKey(teamId, version), 0, DATASET_LIMITS.manifestBytes);
+  const found = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')) as DatasetManifest;
+  const answering = ANSWERS[question] as (of: DatasetManifest, asked: Asked<Question>) => ReturnType<(typeof ANSWERS)[Question]>;
+  const finish = await answering(found, asked);
+  return { kind: 'answered', answer: await finish({ teamId, use: (work) => work(store) }) };
+}
 
 async function learn({ storeUrl, teamId, manifest: of, features }: LearnRequest): Promise<ManifestReply> {
   const { learnVocabularies, storeShardSource } = await import('@paceline/data');
@@ -146,17 +197,30 @@ async function faultOf(
   }
 }
 
-async function answerTo(request: ReadRequest | CheckRequest | LearnRequest): Promise<ManifestReply> {
-  if (request.kind === 'read') return readManifest(request);
-  return request.kind === 'check' ? checkAll(request) : learn(request);
+async function answerTo(request: ManifestRequest): Promise<ManifestReply> {
+  switch (request.kind) {
+    case 'read':
+      return readManifest(request);
+    case 'check':
+      return checkAll(request);
+    case 'put':
+      return putManifest(request);
+    case 'learn':
+      return learn(request);
+    case 'answer':
+      return answer(request);
+  }
 }
 
-parentPort!.on('message', (request: ReadRequest | CheckRequest | LearnRequest) => {
+function failure(error: unknown): ManifestReply {
+  const { message } = error as Error;
+  if (error instanceof Fault) return { kind: 'refused', code: error.code, message };
+  return { kind: 'failed', code: error instanceof StorageError ? error.code : 'INTERNAL', message };
+}
+
+process.on('message', (request: ManifestRequest) => {
   void answerTo(request)
-    .catch((error: unknown): ManifestReply => ({
-      kind: 'failed',
-      code: error instanceof StorageError ? error.code : 'INTERNAL',
-      message: (error as Error).message,
-    }))
-    .then((reply) => parentPort!.postMessage(reply));
+    .catch(failure)
+    .then((reply) => process.send!(reply));
 });
+process.on('disconnect', () => process.exit(0));
