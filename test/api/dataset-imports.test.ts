@@ -3,9 +3,10 @@ import { Database } from '../../apps/api/src/database/database.js';
 import { DataStore } from '../../apps/api/src/datasets/data-store.js';
 import { DatasetImports } from '../../apps/api/src/datasets/dataset-imports.js';
 import { DatasetShards } from '../../apps/api/src/datasets/dataset-shards.js';
+import { ManifestChild } from '../../apps/api/src/datasets/manifest-child.js';
 import { DataSweep } from '../../apps/api/src/datasets/data-sweep.js';
 import { openStore } from '@paceline/storage';
-import { datasetShardKey } from '@paceline/spec';
+import { datasetManifestKey, datasetShardKey } from '@paceline/spec';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { flowers, putShard, upload } from './prepared.js';
@@ -160,6 +161,37 @@ describe('removing', () => {
     expect((await team.head(`/api/v1/datasets/shards/${kept}`)).status).toBe(200);
     expect((await team.gql(REMOVE, { dataset: 'short-lived' })).data.removeDataset.__typename).toBe('RemoveDatasetSuccess');
     expect((await team.gql(SHOW, { name: 'short-lived' })).data.dataset).toBeNull();
+  });
+
+  it('removes a manifest with the last version that has it', async () => {
+    const prepared = flowers(6, 60);
+    const version = await upload(team, 'one-name', prepared);
+    await upload(team, 'another-name', prepared);
+    const manifests = async () => (await store().list(datasetManifestKey(team.teamId, version))).length;
+    await team.gql(REMOVE, { dataset: 'one-name' });
+    expect(await manifests()).toBe(1);
+    await team.gql(REMOVE, { dataset: 'another-name' });
+    expect(await manifests()).toBe(0);
+    // What was left by a commit that came to nothing, of a team that is busy.
+    await upload(team, 'kept-name', flowers(6, 61));
+    const left = Array.from({ length: 25 }, (_, i) => datasetManifestKey(team.teamId, String(i).padStart(64, '0')));
+    for (const key of left) await store().put(key, [Buffer.from('{}')]);
+    const before = (await store().list(`datasets/${team.teamId}/manifests/`)).length;
+    await plane.api.app.get(DataSweep).sweep();
+    expect((await store().list(`datasets/${team.teamId}/manifests/`)).length).toBe(before - left.length);
+    expect((await team.get('/api/v1/datasets/kept-name/manifest')).status).toBe(200);
+  });
+
+  it('puts a manifest into the store again that was removed before its version was there', async () => {
+    const { put } = ManifestChild.prototype;
+    const removed = vi.spyOn(ManifestChild.prototype, 'put').mockImplementationOnce(async function (this: ManifestChild, ...of) {
+      await put.apply(this, of);
+      await plane.api.app.get(DataSweep).sweep();
+    });
+    await upload(team, 'raced', flowers(6, 62));
+    expect(removed).toHaveBeenCalledTimes(2);
+    removed.mockRestore();
+    expect((await team.get('/api/v1/datasets/raced/manifest')).status).toBe(200);
   });
 
   it('says of no shard that it is there whose object may be gone', async () => {

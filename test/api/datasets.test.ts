@@ -128,6 +128,7 @@ describe('committing', () => {
     await limit(held + size - 1);
     const { status, body } = await commit(full, 'full', manifest);
     expect([status, body.code]).toEqual([409, 'LIMIT_REACHED']);
+    expect(await store().list(`datasets/${full.teamId}/manifests/`)).toEqual([]);
     await limit(held + size);
     expect((await commit(full, 'full', manifest)).status).toBe(201);
   });

@@ -1,9 +1,9 @@
 /** Exports of trained models over REST: which weights, which forms, whose runs. */
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { createWeightsDigest, createLayout } from '@paceline/learning';
-import { unzip, type ModelCard, type Preprocessing } from '@paceline/models';
+import { createLayout } from '@paceline/learning';
+import type { ModelCard, Preprocessing } from '@paceline/models';
 import type { ModelDescription } from '@paceline/spec';
 import { Checkpoints, initialWeightsKey, openStore, safetensorsHeader, StorageError, unclaimedWeightsPrefix } from '@paceline/storage';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -11,10 +11,11 @@ import { Database } from '../../apps/api/src/database/database.js';
 import { CheckpointStore } from '../../apps/api/src/models/checkpoint-store.js';
 import { InitialWeights, type WarmStart } from '../../apps/api/src/models/initial-weights.js';
 import { WeightUploads } from '../../apps/api/src/models/weight-uploads.js';
-import { flowers, sha256 as hashOf, upload } from './prepared.js';
+import { sha256 as hashOf } from './prepared.js';
 import { Predictions } from '../../apps/api/src/http/bodies.js';
 import { uuidv7 } from '../../apps/api/src/text-input.js';
 import { isDescribed } from './described.js';
+import { archiveOf, storeWeightsOf, succeedWith } from './made-up-results.js';
 import { ControlPlane, createRun, until, type Caller } from './services.js';
 
 let plane: ControlPlane;
@@ -44,44 +45,9 @@ const TINY = {
   },
 };
 
-/** Made-up weights as the result of the run. */
-async function storeWeights(id: string, tell: (values: Float32Array, hash: string) => void = () => undefined): Promise<void> {
-  const { model } = await database().run.findUniqueOrThrow({ where: { id }, select: { model: true } });
-  const layout = createLayout(model as unknown as ModelDescription);
-  const values = Float32Array.from({ length: layout.totalLength }, (_, i) => Math.sin(i));
-  const digest = createWeightsDigest();
-  digest.update(values);
-  const hash = digest.hex();
-  tell(values, hash);
-  const folder = join(plane.dataDir, 'runs', id);
-  mkdirSync(folder, { recursive: true });
-  const file = join(folder, 'weights-a1.safetensors');
-  const header = safetensorsHeader(layout.variables.map(({ path, shape }) => ({ name: path, shape })));
-  writeFileSync(file, Buffer.concat([header, Buffer.from(values.buffer)]));
-  await succeed({ weightsFile: file, weightsSha256: hash }, id);
-}
-
-async function succeed(rest: object, id = runId): Promise<void> {
-  const result = { rounds: 9, values: { loss: 0.25, accuracy: 0.75 }, examplesPerSecond: 1, trainedExamples: 90, trainingMs: 1 };
-  await database().run.update({
-    where: { id },
-    data: { status: 'SUCCEEDED', result: Object.assign(result, rest), finishedAt: new Date() },
-  });
-}
-
-async function archive(query: string, as = caller, id = runId): Promise<Map<string, Buffer>> {
-  const reply = await as
-    .get(`/api/v1/runs/${id}/export${query}`)
-    .buffer(true)
-    .parse((response, done) => {
-      const parts: Buffer[] = [];
-      response.on('data', (part: Buffer) => parts.push(part));
-      response.on('end', () => done(null, Buffer.concat(parts)));
-    });
-  expect([reply.status, reply.headers['content-type']]).toEqual([200, 'application/zip']);
-  const files = await unzip(Readable.from([reply.body as Buffer]));
-  return new Map(files.map(({ path, bytes }) => [path, Buffer.from(bytes)]));
-}
+const storeWeights = (id: string, tell?: (values: Float32Array, hash: string) => void): Promise<void> => storeWeightsOf(plane, id, tell);
+const succeed = (rest: object, id = runId): Promise<void> => succeedWith(plane, id, rest);
+const archive = (query: string, as = caller, id = runId): Promise<Map<string, Buffer>> => archiveOf(as, id, query);
 
 const json = <T>(files: Map<string, Buffer>, name: string): T => JSON.parse(files.get(name)!.toString()) as T;
 
@@ -126,48 +92,6 @@ describe('a run that has succeeded', () => {
     await succeed(Object.assign({}, result as object, { weightsSha256: 'ab'.repeat(32) }));
     await expect(archive('')).rejects.toThrow();
     await succeed(Object.assign({}, result as object));
-  });
-});
-
-describe('a run on a dataset of the team', () => {
-  it.each([3, 80_000])('is exported with what is done to its rows (%i words)', async (words) => {
-    const { manifest, shards } = flowers(6, words);
-    const columns = manifest.columns.map((column) => {
-      if (column.kind !== 'category') return column;
-      const vocabulary = [...column.vocabulary, ...Array.from({ length: words - 3 }, (_, i) => `another ${i}`)];
-      return Object.assign({}, column, {
-        vocabulary,
-        statistics: Object.assign({}, column.statistics, { counts: vocabulary.map((_, code) => (code < 3 ? 2 : 0)) }),
-      });
-    });
-    const name = `flowers-${words}`;
-    await upload(caller, name, { manifest: Object.assign({}, manifest, { columns, label: 'size' }), shards });
-    const features = {
-      inputs: { colour: [{ kind: 'category', column: 'colour', encode: 'index' }] },
-      targets: { y: { kind: 'number', columns: ['size'], scale: 'standard' } },
-    };
-    const layers = [
-      { class_name: 'Embedding', config: { batch_input_shape: [null, 1], input_dim: words, output_dim: 1 } },
-      { class_name: 'Flatten', config: {} },
-      { class_name: 'Dense', config: { units: 1 } },
-    ];
-    const modelTopology = { class_name: 'Sequential', config: { layers } };
-    const id = await createRun(caller, { name, dataset: name, features, modelTopology, globalBatch: 4, replicas: 2 });
-    await storeWeights(id);
-    const files = await archive('', caller, id);
-    const preprocessing = json<Preprocessing>(files, 'preprocessing.json');
-    const [encoder] = preprocessing.plan!.inputs[0]!.encoders;
-    expect(encoder!.kind === 'index' && encoder!.names).toHaveLength(words);
-    expect(preprocessing.outputs).toMatchObject([{ kind: 'values', name: 'size' }]);
-    expect(json<{ userDefinedMetadata: object }>(files, 'model.json').userDefinedMetadata).toMatchObject({
-      paceline: { outputs: [{ name: 'size', kind: 'values', size: 1 }] },
-    });
-    const { data } = await caller.gql('query($id: ID!) { run(id: $id) { targetScales { target factors } } }', { id });
-    expect(data.run.targetScales).toEqual([{ target: 'size', factors: [expect.closeTo(Math.sqrt(35 / 12), 4)] }]);
-    await until(
-      'the folder of the archive to be removed',
-      () => readdirSync(join(plane.dataDir, 'exports'), { withFileTypes: true }).length === 0,
-    );
   });
 });
 

@@ -17,6 +17,7 @@ import { Datasets } from './datasets/datasets.js';
 import { Preview } from './datasets/preview.js';
 import { RawUploads } from './datasets/raw-uploads.js';
 import { RemoveDataset } from './datasets/remove-dataset.js';
+import { UnusedManifests } from './datasets/unused-manifests.js';
 import { ShardLeads } from './dispatch/shard-leads.js';
 import { ControlHashes } from './dispatch/control-hashes.js';
 import { DispatchSignal } from './dispatch/dispatch-signal.js';
@@ -108,6 +109,7 @@ const datasets = [
   Preview,
   RawUploads,
   RemoveDataset,
+  UnusedManifests,
 ];
 const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
 const fleet = [Fleet, FleetView, FleetResolver, ServerHealthReader];

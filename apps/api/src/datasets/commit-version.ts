@@ -2,12 +2,12 @@
  * A manifest becomes a version of a dataset. Nothing of it is seen before everything is right:
  *
  *     schema and hash (process) -> every shard is there, in the size named (tables) -> structure of every shard (process)
- *       -> the manifest lies in the store -> dataset, version and references in one transaction, under the lock of the team
+ *       -> there is room for it -> the manifest lies in the store -> dataset, version and references in one transaction, under the lock of the team
  *
  * Equal content under one name is one version: committing it again changes nothing but makes it the newest.
  */
 import { Injectable } from '@nestjs/common';
-import { BUILT_IN_DATASETS, DATASET_NAME } from '@paceline/spec';
+import { BUILT_IN_DATASETS, DATASET_NAME, datasetManifestKey } from '@paceline/spec';
 import { Database, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fault } from '../fault.js';
@@ -43,6 +43,7 @@ export interface CommitRequest {
 const MAX_SOURCE_CHARACTERS = 1000;
 const MAX_DATASETS = 1000;
 const MAX_VERSIONS = 1000;
+const MAX_PUTS = 3;
 const LOOKED_UP_AT_ONCE = 5_000;
 const TURNS = { atOnce: 2, waiting: 16, waitMs: 120_000 };
 /** One team checks one dataset at a time, so that another one always finds a place. */
@@ -79,8 +80,9 @@ export class CommitVersion {
           await this.data.use(() => child.check(storeUrl, by.teamId));
         }
         await this.touchShards(by.teamId, read);
-        await this.data.use(() => child.put(storeUrl, by.teamId));
-        return await this.database.transact((transaction) => this.store(transaction, by, name, said, read));
+        // Before it lies in the store: what is refused leaves nothing there.
+        await this.database.transact((transaction) => this.requireRoom(transaction, by.teamId, name, read));
+        return await this.storeWhole(() => child.put(storeUrl, by.teamId), by, name, said, read);
       } finally {
         await child.end();
       }
@@ -106,7 +108,7 @@ export class CommitVersion {
     if (issues.length > 0) throw issuesFault(issues.slice(0, 20));
   }
 
-  /** The sweep leaves a team alone whose shards were touched: from here on it removes neither them nor the manifest that comes next. */
+  /** From here on the sweep leaves them alone. */
   private touchShards(teamId: string, { shards }: ReadManifest): Promise<void> {
     return this.database.transact(async (transaction) => {
       await lockTeam(transaction, teamId);
@@ -118,29 +120,61 @@ export class CommitVersion {
     });
   }
 
+  /** A manifest that no version has yet may be removed with one that had it, or by the sweep: then it is put there again. */
+  private async storeWhole(put: () => Promise<void>, by: Committer, name: string, source: string, read: ReadManifest): Promise<Committed> {
+    for (let attempt = 1; ; attempt++) {
+      await this.data.use(put);
+      const committed = await this.database.transact((transaction) => this.store(transaction, by, name, source, read));
+      if (committed) return committed;
+      if (attempt === MAX_PUTS)
+        throw new Fault('TOO_BUSY', 'Versions with this content are being removed. Nothing was done; try again shortly.', 5);
+    }
+  }
+
+  /**
+   * Under the lock of the team.
+   * @returns the dataset, if there is one, and whether it has this version already @throws Fault CONFLICT, LIMIT_REACHED
+   */
+  private async requireRoom(
+    transaction: Transaction,
+    teamId: string,
+    name: string,
+    { version, manifestBytes }: ReadManifest,
+  ): Promise<{ readonly dataset: { readonly id: string } | null; readonly isThere: boolean }> {
+    await lockTeam(transaction, teamId);
+    const dataset = await transaction.teamDataset.findUnique({ where: { teamId_name: { teamId, name } } });
+    if (!dataset && (await transaction.teamDataset.count({ where: { teamId } })) >= MAX_DATASETS)
+      throw new Fault('CONFLICT', `The team has ${MAX_DATASETS} datasets; remove some first.`);
+    if (dataset) {
+      const datasetId = dataset.id;
+      if ((await transaction.datasetVersion.count({ where: { datasetId, version } })) > 0) return { dataset, isThere: true };
+      if ((await transaction.datasetVersion.count({ where: { datasetId } })) >= MAX_VERSIONS)
+        throw new Fault('CONFLICT', `The dataset has ${MAX_VERSIONS} versions; remove some first.`);
+    }
+    const refused = await refusedBytes(transaction, teamId, this.settings, manifestBytes);
+    if (refused) throw new Fault('LIMIT_REACHED', refused.message);
+    return { dataset, isThere: false };
+  }
+
+  /** @returns undefined when the manifest is not in the store any more */
   private async store(
     transaction: Transaction,
     { teamId, apiKeyId }: Committer,
     name: string,
     source: string,
     read: ReadManifest,
-  ): Promise<Committed> {
-    await lockTeam(transaction, teamId);
-    const dataset =
-      (await transaction.teamDataset.findUnique({ where: { teamId_name: { teamId, name } } })) ??
-      (await this.createDataset(transaction, teamId, name));
+  ): Promise<Committed | undefined> {
+    const room = await this.requireRoom(transaction, teamId, name, read);
     const { version, rows, bytes, columns } = read;
+    const key = datasetManifestKey(teamId, version);
+    if (!(await this.data.use((store) => store.list(key))).some((object) => object.key === key)) return undefined;
+    const dataset = room.dataset ?? (await transaction.teamDataset.create({ data: { teamId, name } }));
     const answer = { datasetId: dataset.id, name, version, rows, bytes };
-    const { count } = await transaction.datasetVersion.updateMany({
-      where: { datasetId: dataset.id, version },
-      data: { committedAt: new Date() },
-    });
-    if (count > 0) return Object.assign(answer, { isNew: false });
-    if ((await transaction.datasetVersion.count({ where: { datasetId: dataset.id } })) >= MAX_VERSIONS)
-      throw new Fault('CONFLICT', `The dataset has ${MAX_VERSIONS} versions; remove some first.`);
+    if (room.isThere) {
+      await transaction.datasetVersion.updateMany({ where: { datasetId: dataset.id, version }, data: { committedAt: new Date() } });
+      return Object.assign(answer, { isNew: false });
+    }
     const hashes = [...new Set(read.shards.map(({ sha256 }) => sha256))];
-    const refused = await refusedBytes(transaction, teamId, this.settings, read.manifestBytes);
-    if (refused) throw new Fault('LIMIT_REACHED', refused.message);
     const stored = await storedShards(transaction, teamId, hashes);
     // Between the check and the lock a day could have gone by.
     if (stored.size !== hashes.length) throw new Fault('CONFLICT', 'Shards were removed meanwhile; upload them again.');
@@ -168,12 +202,6 @@ export class CommitVersion {
       await transaction.datasetVersionShard.createMany({ data: part.map((sha256) => ({ versionId: made.id, teamId, sha256 })) });
     }
     return Object.assign(answer, { isNew: true });
-  }
-
-  private async createDataset(transaction: Transaction, teamId: string, name: string) {
-    if ((await transaction.teamDataset.count({ where: { teamId } })) >= MAX_DATASETS)
-      throw new Fault('CONFLICT', `The team has ${MAX_DATASETS} datasets; remove some first.`);
-    return transaction.teamDataset.create({ data: { teamId, name } });
   }
 }
 

@@ -6,7 +6,7 @@
  */
 import { Inject, Injectable, type OnModuleDestroy, type OnModuleInit } from '@nestjs/common';
 import type { Logger } from '@paceline/runtime';
-import { datasetManifestKey, datasetShardKey } from '@paceline/spec';
+import { datasetShardKey } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
@@ -14,11 +14,13 @@ import { lockTeam } from '../teams/team-limits.js';
 import { DataStore } from './data-store.js';
 import type { ImportRequest } from './import-request.js';
 import { uploadKey } from './raw-uploads.js';
+import { UnusedManifests } from './unused-manifests.js';
 
 export const KEPT_UNUSED_MS = 86_400_000;
 const SWEEP_EVERY_MS = 3_600_000;
 /** Removed in one transaction, whose locks others wait for. */
 const AT_ONCE = 20;
+const LOOKED_UP_AT_ONCE = 1_000;
 const MAX_STEPS = 10_000;
 /** Imports that are not over; a team has few at once. */
 const MAX_WAITING = 10_000;
@@ -30,6 +32,7 @@ export class DataSweep implements OnModuleInit, OnModuleDestroy {
   constructor(
     private readonly database: BackgroundDatabase,
     private readonly data: DataStore,
+    private readonly unused: UnusedManifests,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
@@ -55,7 +58,7 @@ export class DataSweep implements OnModuleInit, OnModuleDestroy {
         removed += count;
         if (count === 0) break;
       }
-    removed += await this.sweepManifests(before);
+    removed += await this.sweepManifests();
     await this.data.store.removeUnfinished('datasets', KEPT_UNUSED_MS);
     return removed;
   }
@@ -116,23 +119,14 @@ export class DataSweep implements OnModuleInit, OnModuleDestroy {
     return ids.length;
   }
 
-  /** A manifest lies in the store a moment before its version is there: `before` is what tells it from one that is left over. */
-  private async sweepManifests(before: Date): Promise<number> {
-    const teams = await this.database.team.findMany({ where: { createdAt: { lt: before } }, select: { id: true }, take: 100_000 });
+  /** What a removal has left, or a commit that came to nothing. A commit that is under way puts its manifest there again. */
+  private async sweepManifests(): Promise<number> {
+    const teams = await this.database.team.findMany({ select: { id: true }, take: 100_000 });
     let removed = 0;
     for (const { id: teamId } of teams) {
-      const found = await this.data.store.list(`datasets/${teamId}/manifests/`);
-      if (found.length === 0) continue;
-      removed += await this.database.transact(async (transaction) => {
-        await lockTeam(transaction, teamId);
-        const busy = await transaction.datasetShard.count({ where: { teamId, touchedAt: { gte: before } } });
-        if (busy > 0) return 0;
-        const versions = await transaction.datasetVersion.findMany({ where: { dataset: { teamId } }, select: { version: true } });
-        const known = new Set(versions.map(({ version }) => datasetManifestKey(teamId, version)));
-        const left = found.map(({ key }) => key).filter((key) => !known.has(key));
-        await this.data.store.remove(left.slice(0, AT_ONCE));
-        return Math.min(left.length, AT_ONCE);
-      });
+      const found = (await this.data.store.list(`datasets/${teamId}/manifests/`)).map(({ key }) => key);
+      for (let at = 0; at < found.length; at += LOOKED_UP_AT_ONCE)
+        removed += await this.unused.removeManifests(teamId, found.slice(at, at + LOOKED_UP_AT_ONCE));
     }
     return removed;
   }

@@ -1,15 +1,20 @@
 /**
  * Removing a dataset, or one version of it. A run that is not over needs its data; one that is over could be resumed or looked up, so it is
- * named too, and `force` lets go of those, and of what their predictions show of the data. Rows go first, then, after a day, the shards that no version refers to (data-sweep.ts).
+ * named too, and `force` lets go of those, and of what their predictions show of the data. Rows go first, then their manifests, then, after a day, the
+ * shards that no version refers to (data-sweep.ts).
  */
-import { Injectable } from '@nestjs/common';
+import { Inject, Injectable } from '@nestjs/common';
 import { isOver } from '@paceline/control-plane';
-import { datasetReferenceSchema, parseDatasetReference } from '@paceline/spec';
+import type { Logger } from '@paceline/runtime';
+import { datasetManifestKey, datasetReferenceSchema, parseDatasetReference } from '@paceline/spec';
 import { Database, type Transaction } from '../database/database.js';
 import { Conflict, NotFound } from '../graphql/result.types.js';
+import { LOGGER } from '../logger.js';
 import type { Viewer } from '../teams/authentication.js';
 import { RunPredictions } from '../models/run-predictions.js';
 import { lockTeam } from '../teams/team-limits.js';
+import { DataStore } from './data-store.js';
+import { UnusedManifests } from './unused-manifests.js';
 
 export interface Removed {
   readonly name: string;
@@ -23,6 +28,9 @@ export class RemoveDataset {
   constructor(
     private readonly database: Database,
     private readonly predictions: RunPredictions,
+    private readonly data: DataStore,
+    private readonly unused: UnusedManifests,
+    @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
   /** @param reference a name, or name@version for one version */
@@ -31,7 +39,17 @@ export class RemoveDataset {
     const trained: string[] = [];
     const removed = await this.removeRows(viewer, reference, force, trained);
     this.predictions.forget(trained);
+    if ('versions' in removed) await this.removeManifests(viewer.teamId, removed.versions);
     return removed;
+  }
+
+  /** What cannot be removed now is by the sweep. */
+  private async removeManifests(teamId: string, versions: readonly string[]): Promise<void> {
+    if (!this.data.isThere) return;
+    const keys = versions.map((version) => datasetManifestKey(teamId, version));
+    await this.unused
+      .removeManifests(teamId, keys)
+      .catch((err: Error) => this.log.warn({ err: err.message }, 'manifests of a removed dataset could not be removed'));
   }
 
   /** @param trained hears of the runs that were trained on it */
