@@ -58,8 +58,8 @@ test('what is beyond the bytes of a trace is left out and counted, and no key st
   expect(await commands.exists(traceKey(traceId), tracedRunKey(runId))).toBe(0);
 });
 
-const runOf = (id: string = randomUUID()): Run =>
-  ({ id, attempt: 1, status: 'RUNNING', row: { spec: { strategy: { mode: 'sync' } } } }) as unknown as Run;
+const runOf = (teamId: string = randomUUID(), id: string = randomUUID()): Run =>
+  ({ id, attempt: 1, status: 'RUNNING', row: { teamId, spec: { strategy: { mode: 'sync' } } } }) as unknown as Run;
 
 /** An api; `asked` is what it has written into control hashes. */
 function apiOf(): { traces: RunTraces; asked: { runId: string; request: TraceRequest }[] } {
@@ -69,11 +69,16 @@ function apiOf(): { traces: RunTraces; asked: { runId: string; request: TraceReq
   return { traces: new RunTraces({ write } as unknown as ControlHashes, keeper), asked };
 }
 
-test('a run has one trace at a time and an api four; an api that stops ends them at once, and others may begin', async () => {
+test('a run and a team have one trace at a time and an api four; an api that stops ends them at once, and others may begin', async () => {
   const [one, other] = [apiOf(), apiOf()];
   const runs = Array.from({ length: MAX_TRACES }, () => runOf());
   vi.useFakeTimers({ toFake: ['Date'] }); // no trace comes to its deadline
-  const recorded = runs.map((run) => one.traces.record(run, 2).catch((error: Error) => error));
+  const record = (run: Run): Promise<unknown> => one.traces.record(run, 2).catch((error: Error) => error);
+  const recorded = [record(runs[0]!)];
+  await expect.poll(() => one.asked.length).toBe(1);
+  const ofTheTeam = runOf(runs[0]!.row.teamId);
+  await expect(one.traces.record(ofTheTeam, 2)).rejects.toMatchObject({ code: 'CONFLICT', message: expect.stringMatching(/your team/) });
+  recorded.push(...runs.slice(1).map(record));
   await expect.poll(() => one.asked.length).toBe(MAX_TRACES);
   await expect(one.traces.record(runOf(), 2)).rejects.toMatchObject({ code: 'CONFLICT', message: expect.stringMatching(/^4 traces/) });
   await expect(other.traces.record(runs[0]!, 2)).rejects.toMatchObject({ code: 'CONFLICT', message: expect.stringMatching(/already/) });

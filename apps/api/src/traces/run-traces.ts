@@ -11,6 +11,7 @@ import { ControlHashes } from '../dispatch/control-hashes.js';
 import { Fault, RETRY_AFTER_SECONDS } from '../fault.js';
 import { shortSpecOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
+import { Turns } from '../turns.js';
 import { TraceKeeper } from './trace-keeper.js';
 
 export const DEFAULT_TRACED_ROUNDS = 3;
@@ -20,12 +21,21 @@ const LOOK_EVERY_MS = 200;
 /** Everybody who records ends within the same seconds. */
 const QUIET_MS = 2_500;
 const DEADLINE_MS = 18_000;
-/** Of this api at a time: each is held in memory when it is merged. */
+/** Of this api at a time, one of them of a team: each is held in memory when it is merged. */
 export const MAX_TRACES = 4;
 
 @Injectable()
 export class RunTraces implements OnModuleDestroy {
-  private present = 0;
+  private readonly turns = new Turns(
+    { atOnce: MAX_TRACES, atOnceOfTeam: 1 },
+    (isOwn) =>
+      new Fault(
+        'CONFLICT',
+        isOwn
+          ? 'A run of your team is being traced already: try again when that trace is over, in some seconds.'
+          : `${MAX_TRACES} traces are being recorded already: try again when one of them is over, in some seconds.`,
+      ),
+  );
   private readonly stopping = new AbortController();
 
   constructor(
@@ -39,18 +49,11 @@ export class RunTraces implements OnModuleDestroy {
 
   /**
    * Takes some seconds: until every process has recorded so many rounds.
-   * @throws Fault INVALID_INPUT; CONFLICT when the run does not train or is traced already; SERVICE_UNAVAILABLE when the api stops
+   * @throws Fault INVALID_INPUT; CONFLICT when the run does not train or is traced already, or too many are; SERVICE_UNAVAILABLE when the api stops
    */
   async record(run: Run, rounds: number): Promise<ChromeTrace> {
     checkTraceable(run, rounds);
-    if (this.present >= MAX_TRACES)
-      throw new Fault('CONFLICT', `${MAX_TRACES} traces are being recorded already: try again when one of them is over, in some seconds.`);
-    this.present++;
-    try {
-      return await this.recordOne(run, rounds);
-    } finally {
-      this.present--;
-    }
+    return this.turns.run(run.row.teamId, () => this.recordOne(run, rounds));
   }
 
   private async recordOne(run: Run, rounds: number): Promise<ChromeTrace> {
