@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { safetensorsHeader } from './safetensors.js';
 import { parseSafetensorsHeader, safetensorsHeaderBytes } from './safetensors-reader.js';
 
@@ -88,6 +88,29 @@ describe('a header is refused', () => {
     expect(() => parse(header, dataBytes)).toThrow(message);
     expect(() => parse(header, dataBytes)).toThrow(/^SAFETENSORS_INVALID: /);
   });
+});
+
+test('a header with more tensors or names than are taken is refused before it is parsed', () => {
+  const header = (tensors: number, metadata = 0): string =>
+    JSON.stringify(
+      Object.assign(
+        { __metadata__: Object.fromEntries(Array.from({ length: metadata }, (_, i) => [`m${i}`, ''])) },
+        Object.fromEntries(Array.from({ length: tensors }, (_, i) => [`t${i}`, entry(i * 4, i * 4 + 4)])),
+      ),
+    );
+  const parseMost = (text: string, tensors: number) => {
+    const bytes = Buffer.from(text);
+    return parseSafetensorsHeader(bytes, 8 + bytes.length + tensors * 4, { maxTensors: 3 });
+  };
+  expect(parseMost(header(3, 900), 3).size).toBe(3);
+  const parsed = vi.spyOn(JSON, 'parse');
+  try {
+    expect(() => parseMost(header(4), 4)).toThrow('SAFETENSORS_INVALID: it has more than 3 tensors');
+    expect(() => parseMost(header(3, 1100), 3)).toThrow('SAFETENSORS_INVALID: its header has more than 1012 names');
+    expect(parsed.mock.calls.filter(([text]) => text.startsWith('{'))).toEqual([]);
+  } finally {
+    parsed.mockRestore();
+  }
 });
 
 test('a header of a megabyte of open strings or names is refused in time that grows with its length', () => {

@@ -25,6 +25,10 @@ const DTYPES: Readonly<Record<string, number>> = Object.assign(Object.create(nul
 /** The bound of the format's reference implementation. */
 export const HEADER_MAX_BYTES = 100_000_000;
 const RANK_MAX = 32;
+/** Names of a tensor in the header: its own and those of its three fields. */
+const NAMES_OF_TENSOR = 4;
+/** Names in the metadata, where tensors are bounded. */
+const METADATA_NAMES = 1_000;
 
 export interface TensorRange {
   readonly name: string;
@@ -53,16 +57,21 @@ export function safetensorsHeaderBytes(first8: Uint8Array, fileBytes: number): n
 /**
  * The tensors of a file by name, in the order of their data.
  * @param header the JSON bytes, without the 8 bytes before them
+ * @param maxTensors a header with more of them is refused before it is parsed
  * @throws StorageError SAFETENSORS_INVALID with the reason
  */
-export function parseSafetensorsHeader(header: Uint8Array, fileBytes: number): Map<string, TensorRange> {
+export function parseSafetensorsHeader(
+  header: Uint8Array,
+  fileBytes: number,
+  { maxTensors = Number.POSITIVE_INFINITY }: { readonly maxTensors?: number } = {},
+): Map<string, TensorRange> {
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(header);
   } catch {
     throw invalid('its header is not UTF-8');
   }
-  refuseDuplicateNames(text);
+  checkNames(text, maxTensors);
   let json: unknown;
   try {
     json = JSON.parse(text);
@@ -110,8 +119,12 @@ function rangeOf(name: string, entry: unknown, dataFrom: number): TensorRange {
 /**
  * JSON.parse keeps the last of two equal names without a word, so that two readers could see two files. This walks the text
  * once, keeping the names of every open object; a header has at most three levels. What is wrong otherwise JSON.parse finds.
+ * Names are counted on the way, so that what has too many is not kept.
  */
-function refuseDuplicateNames(text: string): void {
+function checkNames(text: string, maxTensors: number): void {
+  const mostNames = NAMES_OF_TENSOR * maxTensors + METADATA_NAMES;
+  let count = 0;
+  let tensors = 0;
   const open: (Set<string> | null)[] = [];
   const STRING = /"(?:[^"\\]|\\.)*"/sy;
   for (let i = 0; i < text.length; i++) {
@@ -130,6 +143,8 @@ function refuseDuplicateNames(text: string): void {
       const name = unescaped(string);
       if (names.has(name)) throw invalid(`the name ${quoted(name)} occurs twice in its header`);
       names.add(name);
+      if (open.length === 1 && name !== '__metadata__' && ++tensors > maxTensors) throw invalid(`it has more than ${maxTensors} tensors`);
+      if (++count > mostNames) throw invalid(`its header has more than ${mostNames} names`);
     }
   }
 }

@@ -21,7 +21,7 @@ import { isUuid } from '../text-input.js';
 import { DataStore } from './data-store.js';
 import { Dataset, DatasetVersion } from './dataset.types.js';
 import { ManifestChild } from './manifest-child.js';
-import { ANSWERS, HELD_BYTES, type Answer, type Asked, type Question } from './manifest-questions.js';
+import { ANSWERS, HELD_BYTES, HELD_COLUMNS, HELD_HEADER_BYTES, type Answer, type Asked, type Question } from './manifest-questions.js';
 import { ManifestReads } from './manifest-reads.js';
 
 const MAX_OWN = 1000;
@@ -130,13 +130,13 @@ export class Datasets {
   async ask<Q extends Question>(teamId: string, versionId: string, question: Q, asked: Asked<Q>): Promise<Answer<Q> | null> {
     const row = await this.sizeOf(teamId, versionId);
     if (!row) return null;
-    if (Number(row.manifestBytes) > HELD_BYTES)
+    if (Number(row.manifestBytes) > HELD_BYTES || row.columns > HELD_COLUMNS)
       return this.reads.inProcess(teamId, () => this.askProcess(teamId, row.version, question, asked));
     const finish = await this.reads.held(teamId, async () => {
       const manifest = await this.stored(versionId);
       return manifest && ANSWERS[question](manifest, asked);
     });
-    return finish && finish({ teamId, use: (work) => this.data.use(work) });
+    return finish && finish({ teamId, headerBytes: HELD_HEADER_BYTES, use: (work) => this.data.use(work) });
   }
 
   /**
@@ -155,10 +155,10 @@ export class Datasets {
     });
   }
 
-  private async sizeOf(teamId: string, versionId: string): Promise<{ version: string; manifestBytes: bigint } | null> {
+  private async sizeOf(teamId: string, versionId: string): Promise<{ version: string; manifestBytes: bigint; columns: number } | null> {
     if (!isUuid(versionId)) return null;
     const where = { id: versionId, dataset: { teamId } };
-    return this.database.datasetVersion.findFirst({ where, select: { version: true, manifestBytes: true } });
+    return this.database.datasetVersion.findFirst({ where, select: { version: true, manifestBytes: true, columns: true } });
   }
 
   private async stored(versionId: string): Promise<DatasetManifest | null> {

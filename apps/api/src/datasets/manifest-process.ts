@@ -16,7 +16,7 @@ import {
 } from '@paceline/spec';
 import { canonicalJson, openStore, sha256Of, StorageError, type ObjectStore } from '@paceline/storage';
 import { Fault, type FaultCode } from '../fault.js';
-import { ANSWERS, HELD_BYTES, type Asked, type Question } from './manifest-questions.js';
+import { ANSWERS, HELD_BYTES, PROCESS_HEADER_BYTES, type Asked, type Question } from './manifest-questions.js';
 import { checkShard, ShardFault } from './shard-structure.js';
 
 export interface ReadRequest {
@@ -145,7 +145,7 @@ async function answer({ storeUrl, teamId, version, question, asked }: AnswerRequ
   const found = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')) as DatasetManifest;
   const answering = ANSWERS[question] as (of: DatasetManifest, asked: Asked<Question>) => ReturnType<(typeof ANSWERS)[Question]>;
   const finish = await answering(found, asked);
-  return { kind: 'answered', answer: await finish({ teamId, use: (work) => work(store) }) };
+  return { kind: 'answered', answer: await finish({ teamId, headerBytes: PROCESS_HEADER_BYTES, use: (work) => work(store) }) };
 }
 
 async function learn({ storeUrl, teamId, manifest: of, features }: LearnRequest): Promise<ManifestReply> {

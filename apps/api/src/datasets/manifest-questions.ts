@@ -10,12 +10,19 @@ import type { DatasetSchema } from './dataset.types.js';
 import { schemaOf } from './dataset-schema.js';
 import { plannedPreview, type PreviewRequest, type ShownRows } from './shown-rows.js';
 
-/** Manifests up to this size are held and parsed by the api itself. As objects one has up to ten times as much. */
+/** Manifests up to this size are held and parsed by the api itself. As objects one has up to five times as much. */
 export const HELD_BYTES = 1 << 20;
+/** Of those, what the api asks about itself: the headers of shards have two tensors for a column at most. */
+export const HELD_COLUMNS = 2_000;
+/** Headers of shards that are parsed on the loop of the api, and in a process. */
+export const HELD_HEADER_BYTES = 2 << 20;
+export const PROCESS_HEADER_BYTES = 64 << 20;
 
 /** What an answer needs beside the manifest, which is let go of before. */
 export interface AnswerContext {
   readonly teamId: string;
+  /** Of a shard, at most. */
+  readonly headerBytes: number;
   use<T>(work: (store: ObjectStore) => Promise<T>): Promise<T>;
 }
 type Finish<T> = (context: AnswerContext) => T | Promise<T>;

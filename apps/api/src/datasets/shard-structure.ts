@@ -26,7 +26,7 @@ interface Expected {
 /** @throws ShardFault; StorageError SAFETENSORS_INVALID */
 export async function checkShard(columns: readonly Column[], rows: number, bytes: number, read: ReadRange): Promise<void> {
   const headerBytes = safetensorsHeaderBytes(await read(0, 8), bytes);
-  const tensors = parseSafetensorsHeader(await read(8, 8 + headerBytes), bytes);
+  const tensors = parseSafetensorsHeader(await read(8, 8 + headerBytes), bytes, { maxTensors: 2 * columns.length });
   const expected = new Map(columns.flatMap((column) => expectedOf(column, rows)));
   for (const name of tensors.keys()) if (!expected.has(name)) throw new ShardFault(`holds ${JSON.stringify(name)}, which is no column`);
   for (const [name, { dtype, shape }] of expected) {

@@ -6,7 +6,6 @@ import type { AnswerContext } from './manifest-questions.js';
 
 export const MAX_PREVIEW_ROWS = 50;
 const MAX_COLUMNS = 100;
-const MAX_HEADER_BYTES = 32 << 20;
 /** Of one cell; and of all cells together, which have equal parts of it. */
 const MAX_TEXT_BYTES = 4_000;
 const ALL_TEXT_BYTES = 2 << 20;
@@ -42,14 +41,16 @@ export function plannedPreview(manifest: DatasetManifest, request: PreviewReques
   const columns = columnsOf(manifest, request.columns);
   const parts = partsOf(manifest.splits[split]?.shards ?? [], request);
   const cells = Math.max(1, columns.length * request.rows);
-  return async ({ teamId, use }) => {
+  const maxTensors = 2 * manifest.columns.length;
+  return async ({ teamId, headerBytes, use }) => {
     const budget: Budget = {
       textBytes: Math.min(MAX_TEXT_BYTES, Math.floor(ALL_TEXT_BYTES / cells)),
       elements: Math.min(MAX_ELEMENTS, Math.floor(ALL_ELEMENTS / cells)),
       imageBytes: MAX_IMAGES_BYTES,
     };
     const rows: unknown[][] = [];
-    for (const part of parts) rows.push(...(await use((store) => readRows(store, teamId, part, columns, budget))));
+    for (const part of parts)
+      rows.push(...(await use((store) => readRows(store, { teamId, part, columns, headerBytes, maxTensors }, budget))));
     return { columns: columns.map(({ name }) => name), rows };
   };
 }
@@ -89,21 +90,26 @@ function columnsOf(manifest: DatasetManifest, names: readonly string[] | null | 
 
 type Read = (from: number, to: number) => Promise<Buffer>;
 
-async function readRows(
-  store: ObjectStore,
-  teamId: string,
-  { shard: { sha256, bytes }, from, to }: Part,
-  columns: readonly Column[],
-  budget: Budget,
-): Promise<unknown[][]> {
-  const key = datasetShardKey(teamId, sha256);
+interface RowsOfPart {
+  readonly teamId: string;
+  readonly part: Part;
+  readonly columns: readonly Column[];
+  readonly headerBytes: number;
+  readonly maxTensors: number;
+}
+
+async function readRows(store: ObjectStore, of: RowsOfPart, budget: Budget): Promise<unknown[][]> {
+  const { shard, from, to } = of.part;
+  const { sha256, bytes } = shard;
+  const { columns, maxTensors } = of;
+  const key = datasetShardKey(of.teamId, sha256);
   const read: Read = async (a, b) => {
     const found = await store.read(key, a, b);
     return Buffer.from(found.buffer, found.byteOffset, found.byteLength);
   };
   const headerBytes = safetensorsHeaderBytes(await read(0, 8), bytes);
-  if (headerBytes > MAX_HEADER_BYTES) throw new Fault('TOO_LARGE', 'The dataset has too many columns for a preview.');
-  const tensors = parseSafetensorsHeader(await read(8, 8 + headerBytes), bytes);
+  if (headerBytes > of.headerBytes) throw new Fault('TOO_LARGE', 'The headers of the shards are too large for a preview.');
+  const tensors = parseSafetensorsHeader(await read(8, 8 + headerBytes), bytes, { maxTensors });
   const cells: unknown[][] = [];
   for (const column of columns) cells.push(await cellsOf(column, tensors, read, from, to, budget));
   return Array.from({ length: to - from }, (_, row) => cells.map((of) => of[row]));
