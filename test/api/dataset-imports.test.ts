@@ -78,11 +78,24 @@ describe('a file that the api imports', () => {
       state: 'FAILED',
       reason: expect.stringMatching(/^SOURCE_FORBIDDEN: .*private network/),
     });
-    const other = await team.gql(IMPORT, { name: 'other', url: 'https://data.example.com/a.csv' });
-    expect(await end(other.data.importDataset.import.id)).toMatchObject({
+    const other = await team.gql(IMPORT, { name: 'other', url: 'https://data.example.com/a.csv?signature=let-me-in' });
+    const { id } = other.data.importDataset.import;
+    expect(await end(id)).toMatchObject({
       state: 'FAILED',
       reason: expect.stringMatching(/^SOURCE_FORBIDDEN: .*not one of those that may be asked/),
     });
+    // What lets read there is not kept, and the row goes a day after the last key that may answer with it.
+    const [database, sweep] = [plane.api.app.get(Database), plane.api.app.get(DataSweep)];
+    const row = await database.datasetImport.findUniqueOrThrow({ where: { id } });
+    expect(JSON.stringify([row.request, row.reason])).not.toContain('let-me-in');
+    expect(row.request).toMatchObject({ sources: ['https://data.example.com/a.csv'] });
+    const longAgo = (days: number) => new Date(Date.now() - days * 86_400_000);
+    await database.datasetImport.update({ where: { id }, data: { finishedAt: longAgo(30.5) } });
+    await sweep.sweep();
+    expect(await database.datasetImport.count({ where: { id } })).toBe(1);
+    await database.datasetImport.update({ where: { id }, data: { finishedAt: longAgo(31.5) } });
+    await sweep.sweep();
+    expect(await database.datasetImport.count({ where: { id } })).toBe(0);
   });
 
   it('is refused at once when what is asked for is wrong', async () => {

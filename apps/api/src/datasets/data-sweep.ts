@@ -1,6 +1,6 @@
 /**
  * What nobody needs any more leaves the data store: shards that no version refers to and nobody has sent or asked for within a day,
- * raw files that no import took, manifests of versions that are gone. Everything happens under the lock of the team's row, as commits and the
+ * raw files that no import took, manifests of versions that are gone, and rows of old imports. Everything happens under the lock of the team's row, as commits and the
  * beginnings of uploads do, so nothing is removed that comes into use at the same moment. Each step is small: an object gone and its row still
  * there is repeated by the next sweep.
  */
@@ -9,6 +9,7 @@ import type { Logger } from '@paceline/runtime';
 import { datasetShardKey } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
+import { KEPT_DAYS } from '../idempotency/idempotency-keys.js';
 import { LOGGER } from '../logger.js';
 import { lockTeam } from '../teams/team-limits.js';
 import { DataStore } from './data-store.js';
@@ -17,6 +18,8 @@ import { uploadKey } from './raw-uploads.js';
 import { UnusedManifests } from './unused-manifests.js';
 
 export const KEPT_UNUSED_MS = 86_400_000;
+/** An import is shown until then; a day longer than an idempotency key answers with it. */
+const KEPT_IMPORTS_MS = (KEPT_DAYS + 1) * 86_400_000;
 const SWEEP_EVERY_MS = 3_600_000;
 /** Removed in one transaction, whose locks others wait for. */
 const AT_ONCE = 20;
@@ -59,6 +62,7 @@ export class DataSweep implements OnModuleInit, OnModuleDestroy {
         if (count === 0) break;
       }
     removed += await this.sweepManifests();
+    await this.sweepImports(now);
     await this.data.store.removeUnfinished('datasets', KEPT_UNUSED_MS);
     return removed;
   }
@@ -129,5 +133,11 @@ export class DataSweep implements OnModuleInit, OnModuleDestroy {
         removed += await this.unused.removeManifests(teamId, found.slice(at, at + LOOKED_UP_AT_ONCE));
     }
     return removed;
+  }
+
+  /** Rows of imports that are over. */
+  private async sweepImports(now: Date): Promise<void> {
+    const before = new Date(now.getTime() - KEPT_IMPORTS_MS);
+    await this.database.datasetImport.deleteMany({ where: { state: { in: ['READY', 'FAILED'] }, finishedAt: { lt: before } } });
   }
 }

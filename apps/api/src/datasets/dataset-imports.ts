@@ -156,10 +156,11 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
     const here = [...this.running.keys()];
     const dead = { id: { notIn: here }, state: 'IMPORTING' as const, beatAt: { lt: new Date(databaseNow() - DEAD_AFTER_MS) } };
     const tried = `It was begun ${MAX_ATTEMPTS} times, and each time the api that carried it out ended. Import it from your machine: paceline data import.`;
-    await this.background.datasetImport.updateMany({
-      where: Object.assign({ attempts: { gte: MAX_ATTEMPTS } }, dead),
-      data: { state: 'FAILED', reason: tried, finishedAt: new Date() },
-    });
+    for (const row of await this.background.datasetImport.findMany({ where: Object.assign({ attempts: { gte: MAX_ATTEMPTS } }, dead) }))
+      await this.background.datasetImport.updateMany({
+        where: Object.assign({}, dead, { id: row.id }),
+        data: Object.assign({ state: 'FAILED' as const, reason: tried, finishedAt: new Date() }, forgotten(row)),
+      });
     await this.background.datasetImport.updateMany({ where: dead, data: { state: 'PENDING', reason: 'the api was started again' } });
     while (this.running.size < AT_ONCE) {
       // One of each team at a time, the oldest first.
@@ -204,13 +205,13 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
         latest.totalBytes = of.totalBytes === null ? null : BigInt(of.totalBytes);
       };
       const version = await this.convert(row, { progress, requireMine, signal });
-      end = Object.assign({ state: 'READY' as const, version, finishedAt: new Date() }, latest);
+      end = Object.assign({ state: 'READY' as const, version, finishedAt: new Date() }, forgotten(row), latest);
     } catch (error) {
       if (lost.signal.aborted) {
         this.log.warn({ import: id }, 'an import was taken over by another api');
         return;
       }
-      end = this.ended(id, error);
+      end = this.ended(row, error);
     } finally {
       clearInterval(beat);
     }
@@ -219,15 +220,15 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
     );
   }
 
-  private ended(id: string, error: unknown): Prisma.DatasetImportUpdateManyMutationInput {
+  private ended(row: Row, error: unknown): Prisma.DatasetImportUpdateManyMutationInput {
     if (this.stopping.signal.aborted)
       return { state: 'PENDING', reason: 'the api was stopped; it goes on with the next', attempts: { decrement: 1 } };
     const isSaid = error instanceof Fault || (error instanceof WorkFailedError && error.isOfUser);
-    if (!isSaid) this.log.error({ err: error as Error, import: id }, 'an import failed');
+    if (!isSaid) this.log.error({ err: error as Error, import: row.id }, 'an import failed');
     const reason = isSaid
       ? (error as Error).message
       : 'A fault in Paceline; the log of the api says more. Import it from your machine: paceline data import.';
-    return { state: 'FAILED', reason: storable(reason.slice(0, 2000)), finishedAt: new Date() };
+    return Object.assign({ state: 'FAILED' as const, reason: storable(reason.slice(0, 2000)), finishedAt: new Date() }, forgotten(row));
   }
 
   private async convert(row: Row, { progress, requireMine, signal }: Conversion): Promise<string> {
@@ -295,6 +296,13 @@ async function outlasting<T>(work: () => Promise<T>, signal: AbortSignal): Promi
 
 /** Characters of two units stay whole. */
 const cut = (source: string): string => source.slice(0, MAX_SOURCE_CHARACTERS).replace(/[\ud800-\udbff]$/, '');
+
+/** An import that is over needs its addresses no more, with what lets read there. */
+function forgotten({ request }: Row): { request: Prisma.InputJsonObject } {
+  const asked = request as unknown as ImportRequest;
+  const kept: ImportRequest = Object.assign({}, asked, { sources: asked.sources.map(withoutSecrets) });
+  return { request: kept as unknown as Prisma.InputJsonObject };
+}
 
 /** An address may carry a signature or a password. */
 function withoutSecrets(address: string): string {

@@ -89,7 +89,10 @@ export class DatasetsResolver {
     return dataset.isBuiltIn ? [] : this.trained.ofDataset(viewer, { datasetId: dataset.id }, size);
   }
 
-  @Query(() => [DatasetImport], { description: 'Imports by the api, newest first.', complexity: pageCost(20) })
+  @Query(() => [DatasetImport], {
+    description: 'Imports by the api, newest first. One is kept for 31 days after its end.',
+    complexity: pageCost(20),
+  })
   datasetImports(@CurrentViewer() viewer: Viewer, @Args('first', LISTED_ARGUMENT) first = 20) {
     return this.importing.list(viewer, bounded('first', first, MAX_VERSIONS));
   }
