@@ -47,6 +47,8 @@ it('holds weights where Keras looks for them, streams of random numbers too', as
     ] as const)
       expect([...Array.from(at(path).value)], path).toEqual([...model.valuesOf(variable)!]);
     expect(at('layers/bidirectional/backward_layer/cell/vars/2').shape).toEqual([2, 9]);
+    for (const path of ['', 'layers/bidirectional/', 'layers/bidirectional/backward_layer/'])
+      expect((file.get(`${path}vars`) as { readonly type: string } | null)?.type, path).toBe('Group');
     for (const path of ['layers/dropout', 'layers/bidirectional/forward_layer/cell'])
       expect([...Array.from(at(`${path}/seed_generator/vars/0`).value)], path).toEqual([0, 0]);
     file.close();

@@ -37,9 +37,10 @@ export function kerasFiles({ name, plan, variables, weights }: ExportParts): Ite
   ];
 }
 
-/** The library makes no folders on the way. */
+/** The library makes no folders on the way. The first releases of Keras 3 want `vars` in each of them, and at the root. */
 function groupAt(file: h5.File, at: string): h5.Group {
   return at.split('/').reduce<h5.Group>((group, name) => {
+    if (!group.keys().includes('vars')) group.create_group('vars');
     const found = group.keys().includes(name) ? (group.get(name) as h5.Group | null) : group.create_group(name);
     if (!found) throw new Error(`the group ${at} cannot be made`);
     return found;
