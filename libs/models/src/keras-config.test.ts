@@ -39,6 +39,19 @@ it('the table of Keras has all layers and cells', () => {
   expect(missing).toEqual(['ThresholdedReLU']);
 });
 
+it('names initializers as all releases of Keras 3 know them', () => {
+  const settings = { units: 3, recurrent_activation: 'sigmoid', batch_input_shape: [null, 5, 4] };
+  const initializers = {
+    kernel_initializer: { class_name: 'LeCunNormal', config: {} },
+    recurrent_initializer: { class_name: 'Orthogonal', config: { gain: 1 } },
+  };
+  const { plan } = planModel({ model: { topology: sequential([layer('LSTM', Object.assign(settings, initializers))]) } }, undefined);
+  expect(written(plan, 'LSTM')).toMatchObject({
+    kernel_initializer: { class_name: 'LecunNormal' },
+    recurrent_initializer: { class_name: 'OrthogonalInitializer', config: { gain: 1 } },
+  });
+});
+
 it('refuses the tanh form of GELU, which Keras has under no name', () => {
   const topology = sequential([layer('Dense', { units: 3, activation: 'gelu_new', batch_input_shape: [null, 4] })]);
   const { plan } = planModel({ model: { topology } }, undefined);

@@ -17,6 +17,12 @@ const REFUSED_LAYERS: Readonly<Record<string, string>> = {
   ThresholdedReLU: 'Keras 3 has no ThresholdedReLU',
 };
 const RENAMED: Readonly<Record<string, string>> = { hardSigmoidOfKeras3: 'hard_sigmoid', swish: 'silu' };
+/** As all releases of Keras 3 read them: the early ones know a class only by its whole name. */
+const INITIALIZER_NAMES: Readonly<Record<string, string>> = {
+  LeCunNormal: 'LecunNormal',
+  LeCunUniform: 'LecunUniform',
+  Orthogonal: 'OrthogonalInitializer',
+};
 /** Activations that Keras knows by no name. */
 const REFUSED_VALUES: Readonly<Record<string, string>> = {
   hardSigmoid: 'it uses the hard sigmoid of tf.js, which Keras 3 has not',
@@ -110,7 +116,7 @@ function valueOf(value: unknown, key: string, path: string, refuse: (why: string
   if (!isPart(value)) return value;
   if (key === 'layer' || key === 'cell') return serialized(value.className, value.config, path);
   const module = key.endsWith('Regularizer') ? 'keras.regularizers' : 'keras.initializers';
-  const class_name = value.className.replace(/^LeCun/, 'Lecun');
+  const class_name = INITIALIZER_NAMES[value.className] ?? value.className;
   return {
     module,
     class_name,
