@@ -59,7 +59,7 @@ test('what is beyond the bytes of a trace is left out and counted, and no key st
 });
 
 const runOf = (teamId: string = randomUUID(), id: string = randomUUID()): Run =>
-  ({ id, attempt: 1, status: 'RUNNING', row: { teamId, spec: { strategy: { mode: 'sync' } } } }) as unknown as Run;
+  ({ id, attempt: 1, status: 'RUNNING', row: { teamId, shortSpec: { strategy: { mode: 'sync' } } } }) as unknown as Run;
 
 /** An api; `asked` is what it has written into control hashes. */
 function apiOf(): { traces: RunTraces; asked: { runId: string; request: TraceRequest }[] } {
