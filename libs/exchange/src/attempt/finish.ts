@@ -13,6 +13,8 @@ import type { Validations } from './validations.js';
 export class Finish implements Measurer {
   /** The result, while the final checkpoint is still being written. */
   private result: Record<string, unknown> | undefined;
+  /** Why the file of the weights is not written yet. */
+  private obstacle: string | undefined;
 
   constructor(
     private readonly attempt: Attempt,
@@ -25,7 +27,8 @@ export class Finish implements Measurer {
 
   /** While weights are collected: what that waits for. */
   get waitingFor(): string {
-    return this.result ? 'its final checkpoint to be written' : 'its weights to be collected';
+    if (this.result) return 'its final checkpoint to be written';
+    return this.obstacle === undefined ? 'its weights to be collected' : `its weights to be written (${this.obstacle})`;
   }
 
   /** The state after training: nothing is left to measure where nothing can be, or a validation has. */
@@ -52,6 +55,11 @@ export class Finish implements Measurer {
     for (const member of attempt.members.all())
       if (member.leaving !== undefined && !measurements.owes(member.id)) this.attendance.letGo(member);
     if (values) attempt.options.surroundings.collectWeights(values);
+  }
+
+  /** The file of the weights could not be written, and is written again. */
+  weightsDelayed(why: string): void {
+    this.obstacle = why.slice(0, 200);
   }
 
   weightsCollected(data: Record<string, unknown>): void {

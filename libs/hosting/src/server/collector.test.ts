@@ -3,6 +3,7 @@ import type { Layout } from '@paceline/learning';
 import { Codec, FrameType, type FrameHeader } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import { WeightsCollector } from './collector.js';
+import type { WeightsFiles } from './server-context.js';
 
 const LAYOUT: Layout = {
   variables: [{ path: 'v', shape: [4], section: 'trainable', offset: 0, length: 4 }],
@@ -12,8 +13,8 @@ const LAYOUT: Layout = {
   totalLength: 4,
 };
 
-/** One chunk of one server. `stall`: the clock leaps ahead, as after a suspension. @param stepMs in which time moves @param rate of the clock that the collector reads */
-function collecting({ stepMs = 1, rate = 1 } = {}) {
+/** One chunk of one server. `stall`: the clock leaps ahead, as after a suspension. @param stepMs in which time moves @param rate of the clock that the collector reads @param files where the weights are written; left out they are not */
+function collecting({ stepMs = 1, rate = 1, files }: { stepMs?: number; rate?: number; files?: WeightsFiles } = {}) {
   let nowMs = 0;
   const timers = new Set<{ atMs: number; act: () => void }>();
   const clock: Clock = {
@@ -26,7 +27,7 @@ function collecting({ stepMs = 1, rate = 1 } = {}) {
     every: () => () => undefined,
     soon: (act) => queueMicrotask(act),
   };
-  const state = { pulls: 0, isOpen: true, isOver: false };
+  const state = { pulls: 0, isOpen: true, isOver: false, delays: [] as string[] };
   const connection = {
     get isOpen() {
       return state.isOpen;
@@ -36,15 +37,16 @@ function collecting({ stepMs = 1, rate = 1 } = {}) {
   const collector = new WeightsCollector({
     layout: LAYOUT,
     clock,
-    files: undefined as never,
+    files: files!,
     generation: 3,
-    file: null,
+    file: files ? 'weights' : null,
     metadata: {},
     deadlineMs: 60_000,
     serverOfChunk: new Map([[0, 0]]),
     servers: new Map([[0, connection]]),
     machine: { numbers: () => ({ attempt: 1, term: 1, view: 1, round: 3 }) },
     isOver: () => state.isOver,
+    delayed: (why) => void state.delays.push(why),
   });
   let end: string | undefined;
   void collector.collect().then(
@@ -121,4 +123,66 @@ test('nothing is waited for when the attempt has ended', async () => {
   await pass(1_000);
   expect(end()).toBe('the attempt ended before chunk 0 came from parameter server 0');
   expect(timers.size).toBe(0);
+});
+
+/** A disk that is full as long as `isFull` is true. */
+function fullDisk() {
+  const disk = { isFull: true, begun: 0, aborted: 0, finished: 0 };
+  const files: WeightsFiles = {
+    pathOf: () => 'weights',
+    create: () => {
+      disk.begun++;
+      return Promise.resolve({
+        append: () => (disk.isFull ? Promise.reject(new Error('ENOSPC: no space left on device, write')) : Promise.resolve()),
+        finish: () => Promise.resolve(void disk.finished++),
+        abort: () => {
+          disk.aborted++;
+          return Promise.reject(new Error('the beginning of the file stays'));
+        },
+      });
+    },
+  };
+  return { disk, files };
+}
+
+test('a file that cannot be written is begun again until it can be', async () => {
+  const { disk, files } = fullDisk();
+  const { state, pass, arrive, turns, end } = collecting({ files });
+  for (const pauseMs of [1_000, 2_000, 4_000]) {
+    await turns();
+    arrive();
+    await pass(pauseMs);
+  }
+  expect(end()).toBeUndefined();
+  expect(disk).toMatchObject({ begun: 4, aborted: 3 });
+  expect(state.delays).toEqual(Array<string>(3).fill('ENOSPC: no space left on device, write'));
+  disk.isFull = false;
+  arrive();
+  await turns();
+  expect(end()).toBe('collected');
+  expect(disk).toMatchObject({ begun: 4, finished: 1 });
+});
+
+test('a file that can never be written is given up after half an hour of pauses, with the reason', async () => {
+  const { disk, files } = fullDisk();
+  const { state, pass, arrive, turns, end } = collecting({ files });
+  for (let i = 0; i < 200 && end() === undefined; i++) {
+    await turns();
+    if (disk.begun > disk.aborted) arrive();
+    await pass(10_000);
+  }
+  expect(end()).toBe('ENOSPC: no space left on device, write');
+  expect(state.delays.length).toBeGreaterThan(60);
+});
+
+test('nothing is written any more when the attempt has ended', async () => {
+  const { disk, files } = fullDisk();
+  const { state, pass, arrive, turns, end } = collecting({ files });
+  await turns();
+  arrive();
+  await turns();
+  state.isOver = true;
+  await pass(1_000);
+  expect(end()).toBe('the attempt ended before the weights were written');
+  expect(disk.begun).toBe(1);
 });

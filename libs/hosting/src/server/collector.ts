@@ -1,6 +1,7 @@
 /**
  * Collects the committed weights from all shards, chunk by chunk in layout order with a bounded window of pulls, hashes them
- * and writes the safetensors file. It runs at the coordinator after evaluation; nothing moves any more by then.
+ * and writes the safetensors file. It runs at the coordinator after evaluation; nothing moves any more by then. A file that cannot
+ * be written (the disk is full or away) is therefore begun again later, and no round has to be redone for it.
  */
 import { FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
 import { checkChunk, type Clock, type Connection, type Coordinator } from '@paceline/exchange';
@@ -12,6 +13,10 @@ import { parametersName } from './snapshot.js';
 const WINDOW_CHUNKS = 8;
 /** How often it looks at its deadline. */
 const LOOK_MS = 1_000;
+/** Pauses before the file is begun again double from the first to the longest; together they are as long as somebody needs to make room. */
+const FIRST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 30_000;
+const PAUSES_TOGETHER_MS = 1_800_000;
 
 export interface CollectorOptions {
   readonly layout: Layout;
@@ -33,6 +38,19 @@ export interface CollectorOptions {
   readonly deadlineMs: number;
   /** The attempt has ended: nobody wants the weights any more. */
   isOver(): boolean;
+  /** The file could not be written, and is begun again after a pause. */
+  delayed(why: string): void;
+}
+
+/** The shards still hold everything: the file can be written later. */
+class UnwrittenError extends Error {}
+
+async function written<T>(writing: Promise<T>): Promise<T> {
+  try {
+    return await writing;
+  } catch (error) {
+    throw new UnwrittenError((error as Error).message, { cause: error });
+  }
 }
 
 export class WeightsCollector {
@@ -57,29 +75,42 @@ export class WeightsCollector {
     this.wake?.();
   }
 
-  /** SHA-256 over trainable section, then state section, little-endian float32, in layout order. @throws Error past the deadline, and when the attempt ends meanwhile */
+  /** SHA-256 over trainable section, then state section, little-endian float32, in layout order. @throws Error past a deadline, and when the attempt ends meanwhile */
   async collect(): Promise<string> {
-    const { layout, file } = this.options;
+    const { clock, isOver, delayed } = this.options;
+    let pausedMs = 0;
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+      try {
+        return await this.collectOnce();
+      } catch (error) {
+        if (!(error instanceof UnwrittenError) || pausedMs >= PAUSES_TOGETHER_MS) throw error;
+        delayed(error.message);
+      }
+      await new Promise<void>((resolve) => clock.after(pauseMs, resolve));
+      pausedMs += pauseMs;
+      if (isOver()) throw new Error('the attempt ended before the weights were written');
+    }
+  }
+
+  private async collectOnce(): Promise<string> {
+    const { layout, file, files, metadata } = this.options;
+    // What was asked for before and has not come yet comes twice; the second is not taken.
+    this.arrived.clear();
+    this.outstanding.clear();
     const digest = createWeightsDigest();
-    const writer =
-      file === null
-        ? undefined
-        : await this.options.files.create(
-            file,
-            layout.variables.map(({ path, shape }) => ({ name: path, shape })),
-            this.options.metadata,
-          );
+    const tensors = layout.variables.map(({ path, shape }) => ({ name: path, shape }));
+    const writer = file === null ? undefined : await written(files.create(file, tensors, metadata));
     try {
       let asked = 0;
       for (const { index } of layout.chunks) {
         while (!this.options.stored && asked < layout.chunks.length && asked < index + WINDOW_CHUNKS) this.ask(asked++);
         const bytes = this.options.stored ? await this.options.stored.tensor(parametersName(index)) : await this.take(index);
         digest.update(new Float32Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength / 4));
-        await writer?.append(bytes);
+        if (writer) await written(writer.append(bytes));
       }
-      await writer?.finish();
+      if (writer) await written(writer.finish());
     } catch (error) {
-      await writer?.abort();
+      await writer?.abort().catch(() => undefined); // what went wrong before says more
       throw error;
     }
     return digest.hex();

@@ -351,6 +351,10 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(weightsRound ?? machine.round) },
       deadlineMs: COLLECT_DEADLINE_MS,
       isOver: () => this.outcome !== undefined || this.isClosed,
+      delayed: (why) => {
+        this.context.log.warn({ run: job.runId, why }, 'the weights could not be written, and are written again');
+        machine.finish.weightsDelayed(why);
+      },
     });
     try {
       const weightsSha256 = await this.collector.collect();

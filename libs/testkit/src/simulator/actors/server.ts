@@ -17,6 +17,7 @@ import type { Layout } from '@paceline/learning';
 import { PROTOCOL_VERSION, ProtocolError } from '@paceline/protocol';
 import { StorageError } from '@paceline/storage';
 import type { Cluster } from '../cluster.js';
+import { diskError } from '../../faulty-disk.js';
 import { ServerConnection } from '../checks/fences.js';
 import { addressOf } from '../world/network.js';
 import { SimProcess } from '../world/process.js';
@@ -199,6 +200,7 @@ export class HolderPlace {
     return {
       append: (bytes) => {
         const { run, items, checks } = cluster;
+        if (cluster.disk.refusesWrite()) return Promise.reject(diskError('ENOSPC', 'weights'));
         const chunk = run.layout.chunks[next++]!;
         const values = new Float32Array(Uint8Array.from(bytes).buffer);
         const isRight = items ? items.collected(attempt, chunk.index, values) : isUndisturbed(chunk, values);

@@ -201,10 +201,32 @@ test('15: a disk that is full: no checkpoint, an event that says so, and the run
       () => cluster.control.checkpoints.length >= 1,
       () => (cluster.disk.isFull = true),
     );
+    when(
+      cluster,
+      () => cluster.disk.isFull && round(cluster) >= shape.rounds,
+      () => (cluster.disk.isFull = false),
+    );
   });
   expect(result.fired.get('write to a full disk')).toBeGreaterThan(0);
   expect(events(cluster, 'checkpoint.failed').length).toBeGreaterThan(0);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+});
+
+test('15: a disk that is full when the weights are written: the run waits for room, says so, and redoes nothing', async () => {
+  let sawReason = '';
+  const { result, cluster } = await play({ ...base, shape: { ...shape, restarts: 1 }, workers: 2 }, (cluster) => {
+    const isCollecting = (): boolean => cluster.control.coordinatorPart?.coordinator?.table.state === 'COLLECTING';
+    when(cluster, isCollecting, () => {
+      cluster.disk.isFull = true;
+      cluster.world.schedule(120_000, 'the disk has room again', () => {
+        sawReason = cluster.control.reason;
+        cluster.disk.isFull = false;
+      });
+    });
+  });
+  expect(sawReason).toBe('waits for its weights to be written (ENOSPC: weights)');
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+  expect(cluster.runInvariants.committedRounds).toBe(shape.rounds);
 });
 
 for (const at of [0, 1, 3, 7])

@@ -44,6 +44,12 @@ export class SharedDisk {
     this.present = this.present.survivor(crash);
   }
 
+  /** Whether a write fails now because nothing fits any more. */
+  refusesWrite(): boolean {
+    if (this.isFull) this.around.network.count('write to a full disk');
+    return this.isFull;
+  }
+
   /** As a process uses it. */
   checkpointsOf(process: SimProcess): Checkpoints {
     const time = {
@@ -69,10 +75,8 @@ export class SharedDisk {
     const turn = (needsRoom = false): Promise<FaultyDisk> =>
       new Promise((resolve, reject) => {
         process.after(around.world.random.between(0.01, this.slownessMs), () => {
-          if (needsRoom && this.isFull) {
-            around.network.count('write to a full disk');
-            reject(diskError('ENOSPC', PLACE));
-          } else resolve(this.present);
+          if (needsRoom && this.refusesWrite()) reject(diskError('ENOSPC', PLACE));
+          else resolve(this.present);
         });
       });
     // The mark by which servers know the store is made once, before anything counts.
