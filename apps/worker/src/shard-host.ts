@@ -180,8 +180,8 @@ export class ShardHost {
       createRun: (job, onGone) => {
         this.keepKey(job);
         if (this.places.every(({ loop: { runs } }) => runs.size === 0)) this.counted = this.passed();
-        return new HostedRun(job, context, (run) => {
-          onGone(run);
+        return new HostedRun(job, context, (run, uncollected) => {
+          onGone(run, uncollected);
           this.tellBytes(job);
           if (name !== 'own') return;
           this.dropStandby(job);

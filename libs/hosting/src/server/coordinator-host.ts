@@ -27,6 +27,7 @@ import { createCoordinator } from './coordinator-machine.js';
 import { JournalPublisher } from './journal-publisher.js';
 import { measuresOf } from './run-measures.js';
 import type { ServerContext } from './server-context.js';
+import type { UncollectedJournal } from './uncollected-journals.js';
 import { ServerReceiver } from './receivers.js';
 import { examplesOf } from './create-shard.js';
 import { parametersName } from './snapshot.js';
@@ -35,7 +36,7 @@ const TICK_MS = 100;
 /** While nobody answers that could promote a standby, servers and workers are not kept for longer. */
 const SAID_WITHIN_MS = 60_000;
 const COLLECT_DEADLINE_MS = 60_000;
-/** A finished run's journal waits this long for the api before the server forgets it. */
+/** A run that has ended keeps its place this long until the api has stored the end; then only its journal is kept. */
 const DRAIN_DEADLINE_MS = 600_000;
 /** For the end itself: its report, and the poll that sees it. */
 const STOP_SLACK_MS = 200;
@@ -250,24 +251,28 @@ export class CoordinatorHost implements CoordinatorSurroundings {
     this.owner.guard(() => this.machine.serverLost(index, why));
   }
 
-  /** The attempt is over: goes on publishing until the api has stored the journal, then calls `gone`. */
-  drain(gone: () => void): void {
+  /** The attempt is over: goes on publishing until the api has stored the journal, or has not for long, then calls `gone`. */
+  drain(gone: (uncollected?: UncollectedJournal) => void): void {
     this.cancelTicker?.();
+    const { publisher } = this;
     const { clock } = this.context;
+    const { runId, attempt } = this.job;
     const deadline = clock.now() + DRAIN_DEADLINE_MS;
     const cancel = clock.every(TICK_MS, () => {
-      if (!this.publisher.isDrained && clock.now() < deadline) return;
-      if (!this.publisher.isDrained)
-        this.context.log.error({ run: this.job.runId, entries: this.journal.pending }, 'the api never collected the end of this journal');
+      if (!publisher.isDrained && clock.now() < deadline) return;
       cancel();
-      this.publisher.stop();
-      void this.sweepAtTheEnd().finally(gone);
+      if (!publisher.isDrained) {
+        publisher.detach();
+        return gone({ runId, attempt, publisher });
+      }
+      publisher.stop();
+      void this.sweepAtTheEnd().finally(() => gone());
     });
   }
 
   /** A short run is over before the api has acknowledged its first checkpoints, which may go only then. */
   private async sweepAtTheEnd(): Promise<void> {
-    if (this.outcome === 'finished' && this.publisher.isDrained) await this.sweep();
+    if (this.outcome === 'finished') await this.sweep();
   }
 
   /** Old ones that stay cost room, and nothing else. */

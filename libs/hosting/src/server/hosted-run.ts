@@ -36,6 +36,7 @@ import { firstCourseOf } from './run-measures.js';
 import { reportFailed, type ServerContext } from './server-context.js';
 import { copiesInFlight, createShard, windowOf } from './create-shard.js';
 import { callInSlices, inSlices } from './slices.js';
+import type { UncollectedJournal } from './uncollected-journals.js';
 import { decidedRate } from './validation-course.js';
 
 const HEARTBEAT_MS = 1_000;
@@ -84,8 +85,8 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
   constructor(
     readonly job: PlacementJob,
     private readonly context: ServerContext,
-    /** Called once, when nothing of the run is left here. */
-    private readonly onGone: (run: HostedRun) => void,
+    /** Called once, when nothing of the run is left here but the journal that is given, if one is. */
+    private readonly onGone: (run: HostedRun, uncollected?: UncollectedJournal) => void,
     private readonly observer?: HostingObserver,
   ) {
     const { spec } = job;
@@ -359,7 +360,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     this.coordinator?.sayEnd();
     if (this.over) return; // with its last word
     this.release();
-    if (this.coordinator) this.coordinator.drain(() => this.onGone(this));
+    if (this.coordinator) this.coordinator.drain((uncollected) => this.onGone(this, uncollected));
     else this.onGone(this);
   }
 

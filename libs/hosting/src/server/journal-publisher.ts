@@ -51,6 +51,8 @@ export interface JournalPublisherOptions {
   pinned?(pins: readonly Pin[]): void;
 }
 
+const NOBODY: WantedOf = { cancel: () => undefined, stops: { pause: () => undefined }, attendance: { setTarget: () => undefined } };
+
 export class JournalPublisher {
   private cancelTimer: CancelTimer | undefined;
   private stopped = false;
@@ -61,7 +63,7 @@ export class JournalPublisher {
   /** When rounds were told first. */
   private firstRoundMs: number | undefined;
 
-  constructor(private readonly options: JournalPublisherOptions) {
+  constructor(private options: JournalPublisherOptions) {
     this.lastAckMs = options.clock.now();
   }
 
@@ -77,6 +79,13 @@ export class JournalPublisher {
   /** Publishes now what is not published yet, as far as Redis takes it; nothing after `stop`. */
   async flush(): Promise<void> {
     await this.publish(true).catch(() => undefined); // Redis is away, and this process ends: the api will miss its heartbeats
+  }
+
+  /** The attempt is over, and nothing of it but its journal is kept here: its state stays what it is, and nobody carries out what is wanted of it. */
+  detach(): void {
+    const { pinned: _pinned, ...options } = this.options;
+    const state = options.state();
+    this.options = Object.assign(options, { state: () => state, coordinator: NOBODY });
   }
 
   stop(): void {

@@ -26,6 +26,7 @@ import { LIMITS } from '@paceline/spec';
 import { StorageError } from '@paceline/storage';
 import { z } from 'zod';
 import { reportFailed, type ServerContext } from './server-context.js';
+import { UncollectedJournals, type UncollectedJournal } from './uncollected-journals.js';
 
 const PERIOD_MS = 100;
 /** Longer than the period of any other server that may take it. */
@@ -81,8 +82,8 @@ export interface PlacementLoopOptions<R extends PlacedRun> {
   readonly address: Omit<ServerAddress, 'index'>;
   /** Bytes that a part needs, and that all parts together may use. Left out: nothing is too much. */
   readonly memory?: { readonly bytes: number; needs(job: PlacementJob): number } | undefined;
-  /** @param onGone to be called once, when nothing of the run is left here */
-  createRun(job: PlacementJob, onGone: (run: R) => void): R;
+  /** @param onGone to be called once, when nothing of the run is left here but the journal that is given, if one is */
+  createRun(job: PlacementJob, onGone: (run: R, uncollected?: UncollectedJournal) => void): R;
 }
 
 export class PlacementLoop<R extends PlacedRun> {
@@ -91,6 +92,7 @@ export class PlacementLoop<R extends PlacedRun> {
   private readonly begun = new Map<string, number>();
   /** Incarnation of the placement by which a part is held; a part that no job has asked for has none. */
   private readonly incarnations = new WeakMap<R, number>();
+  private readonly uncollected: UncollectedJournals;
   private cancelTimer: CancelTimer | undefined;
   /** The placement that was declined last; it comes back every half second, and is told of once. */
   private declined: string | undefined;
@@ -102,6 +104,7 @@ export class PlacementLoop<R extends PlacedRun> {
 
   constructor(private readonly options: PlacementLoopOptions<R>) {
     ({ queue: this.queue, context: this.context, address: this.address } = options);
+    this.uncollected = new UncollectedJournals(options.context);
   }
 
   start(): void {
@@ -116,7 +119,7 @@ export class PlacementLoop<R extends PlacedRun> {
       await run.shutdown(why, this.context.stopDeadlineMs ?? RUN_SHUTDOWN_MS);
       await run.flush();
     });
-    await Promise.all([this.queue.close(), ...ended]);
+    await Promise.all([this.queue.close(), this.uncollected.flush(), ...ended]);
   }
 
   private async period(): Promise<void> {
@@ -200,7 +203,7 @@ export class PlacementLoop<R extends PlacedRun> {
     if (Math.max(present?.job.attempt ?? 0, (this.begun.get(job.runId) ?? -1) + 1) > job.attempt) return 'stale attempt';
     present?.stop(`attempt ${job.attempt} has begun`);
     try {
-      const run = this.options.createRun(job, (gone) => this.forget(gone));
+      const run = this.options.createRun(job, (gone, uncollected) => this.forget(gone, uncollected));
       this.runs.delete(job.runId); // the newest last
       this.runs.set(job.runId, run);
       if (incarnation !== undefined) this.incarnations.set(run, incarnation);
@@ -321,7 +324,8 @@ export class PlacementLoop<R extends PlacedRun> {
     }
   }
 
-  private forget(run: R): void {
+  private forget(run: R, uncollected?: UncollectedJournal): void {
+    if (uncollected) this.uncollected.keep(uncollected);
     if (this.runs.get(run.job.runId) === run) this.runs.delete(run.job.runId);
     this.context.log.info({ run: run.job.runId, attempt: run.job.attempt }, 'run left this server');
   }

@@ -85,8 +85,8 @@ export class HolderPlace {
       context,
       address: this.address,
       createRun: (job, gone) => {
-        const left = (run: HostedRun): void => {
-          gone(run);
+        const left: typeof gone = (run, uncollected) => {
+          gone(run, uncollected);
           onGone?.(job);
         };
         return new HostedRun(job, context, left, this.observer());

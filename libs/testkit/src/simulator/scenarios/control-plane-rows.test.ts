@@ -67,6 +67,36 @@ test('8: Redis restarted without its last second: the same', async () => {
   expectWhole(played);
 });
 
+test('9: PostgreSQL away for longer than an ended run keeps its place: its end is stored all the same', async () => {
+  const awayMs = 700_000;
+  const short = { ...shape, rounds: 8, evalExamples: 0, restarts: 0 };
+  let endedMs = 0;
+  const { result } = await play({ ...base, check: 'safety', shape: short }, (cluster) => {
+    const { control, world, postgres } = cluster;
+    // It lasts longer than a seed that checks safety.
+    const stop = world.stop.bind(world);
+    world.stop = () => {
+      if (control.isOver || world.nowMs > 2 * awayMs) stop();
+    };
+    when(
+      cluster,
+      () => round(cluster) >= 3,
+      () => {
+        postgres.goAway();
+        later(cluster, awayMs, () => postgres.comeBack());
+      },
+    );
+    when(
+      cluster,
+      () => control.coordinatorPart?.coordinator?.table.state === 'OVER',
+      () => (endedMs = world.nowMs),
+    );
+  });
+  expect(endedMs).toBeGreaterThan(0);
+  expect(endedMs).toBeLessThan(awayMs - 600_000);
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1, rounds: short.rounds });
+});
+
 test('8: Redis away for 30 s: rounds go on, and the journal is collected afterwards', async () => {
   let before = 0;
   const played = await play({ ...base, shape: { ...shape, rounds: 100 } }, (cluster) => {
