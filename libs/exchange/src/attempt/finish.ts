@@ -40,6 +40,7 @@ export class Finish implements Measurer {
   /** All rounds are done, and the state is `firstState`. */
   begin(): void {
     const { options, round } = this.attempt;
+    this.tellUnwritten();
     const end = this.validations.endOf(round);
     if (end) return options.surroundings.collectWeights(end.values ?? UNMEASURED, end.generation === round ? undefined : end.generation);
     if (options.evalExamples === 0) return options.surroundings.collectWeights(UNMEASURED);
@@ -47,6 +48,16 @@ export class Finish implements Measurer {
     const what = `all ${round} rounds are committed; measuring ${options.evalExamples} evaluation examples`;
     this.attempt.event('evaluation.started', what, { round });
     this.measurements.offer();
+  }
+
+  /** The last commit begins the final checkpoint. A coordinator before this one may have been lost between that and its end: nobody asks for it again. */
+  private tellUnwritten(): void {
+    const { attempt, checkpoints } = this;
+    const { round, options } = attempt;
+    const { newest } = checkpoints;
+    if (!options.checkpoints?.final || newest >= round || checkpoints.reason === 'final') return;
+    const message = `no checkpoint of round ${round}: its coordinator was lost before it was written`;
+    attempt.event('checkpoint.failed', message, { round, newest });
   }
 
   measured(_generation: number, values: Measures | undefined): void {

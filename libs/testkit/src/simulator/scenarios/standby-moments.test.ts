@@ -193,6 +193,26 @@ test.each([0, 1])('primary %d is stopped until it is replaced, and goes on: it c
   ).toEqual([1, 2]);
 });
 
+test('the coordinator is lost while the final checkpoint is written: the run ends without it, and says so', async () => {
+  const { cluster } = await playOn({ ...base, shape: { ...shape, checkpointEveryRounds: 3 } }, (cluster) => {
+    cluster.disk.slownessMs = 500;
+    let isKilled = false;
+    sending(cluster, (stream, frames) => {
+      if (isKilled || !goes(stream, primary(cluster, 0)) || !says(frames, 'evaluate')) return;
+      isKilled = true;
+      killServer(cluster, 0);
+    });
+  });
+  const newest = cluster.control.checkpoints.at(-1)!.round;
+  expect(newest).toBeLessThan(shape.rounds);
+  expect(events(cluster, 'checkpoint.failed').map(({ message, data }) => ({ message, data }))).toEqual([
+    {
+      message: `no checkpoint of round ${shape.rounds}: its coordinator was lost before it was written`,
+      data: { round: shape.rounds, newest },
+    },
+  ]);
+});
+
 test('a worker alone has heard COMMIT: all others are told by the successor', async () => {
   let committed: number | undefined;
   const { result } = await playOn(base, (cluster) =>
