@@ -42,8 +42,9 @@ const member = (id: string, startedAtMs = 1_700_000_000_000) => ({
 });
 /** Calls as on a machine whose clock is so much ahead. */
 async function ahead<T>(ms: number, act: () => T | Promise<T>): Promise<T> {
-  const { now } = Date;
+  const [{ now }, steady] = [Date, performance.now.bind(performance)];
   vi.spyOn(Date, 'now').mockImplementation(() => now() + ms);
+  vi.spyOn(performance, 'now').mockImplementation(() => steady() + ms);
   try {
     return await act();
   } finally {

@@ -68,7 +68,7 @@ export async function startApi(settings: Settings, log: Logger): Promise<Running
   try {
     const bootstrapKey = await whenItAnswers('the administrator key', () => app.get(Bootstrap).run(), waiting);
     await whenItAnswers('the datasets of the release', () => app.get(Datasets).register(), waiting);
-    await whenItAnswers('the time of the database', () => app.get(DatabaseClock).start(), waiting);
+    await whenItAnswers('the time of the database', () => app.get(DatabaseClock).start(() => app.get(Fleet).deaf()), waiting);
     await app.get(DataStore).prepare();
     await listen(app, settings);
     app.get(SubscriptionServer).attach(app.getHttpServer());

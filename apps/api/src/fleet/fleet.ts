@@ -8,7 +8,7 @@ import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { ReportContinuity, LOST_AFTER_MS, type EngineDeviceRecord, type EngineRecord, type FleetMember } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
-import { databaseNow } from '../database/database-clock.js';
+import { databaseNow, steadyNow } from '../database/database-clock.js';
 import { BackgroundDatabase } from '../database/database.js';
 import type { Server, Worker } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
@@ -86,7 +86,7 @@ export class Fleet implements OnModuleDestroy {
 
   /** The report stream was read just now, whatever was in it. */
   heard(): void {
-    if (this.deafness === undefined) this.continuity.heard(Date.now());
+    if (this.deafness === undefined) this.continuity.heard(steadyNow());
   }
 
   /** @param why in the words of a status reason; reports are not believed to come until `hears` */
@@ -105,12 +105,12 @@ export class Fleet implements OnModuleDestroy {
   }
 
   /** Whether silence means something now. */
-  isReliable(now = Date.now()): boolean {
+  isReliable(now = steadyNow()): boolean {
     return this.continuity.isReliable(now);
   }
 
   /** For how long reports have been read without a gap. */
-  reliableForMs(now = Date.now()): number {
+  reliableForMs(now = steadyNow()): number {
     return this.continuity.forMs(now);
   }
 
@@ -145,7 +145,7 @@ export class Fleet implements OnModuleDestroy {
 
   /** What other apis wrote, and what this one knew before its start. */
   private async refresh(): Promise<void> {
-    const now = Date.now();
+    const now = steadyNow();
     if (now - this.refreshedAt < REFRESH_EVERY_MS) return;
     const since = [new Date(databaseNow() - SHOWN_FOR_MS)];
     const [workers, servers] = await Promise.all([

@@ -14,7 +14,7 @@ import {
   type ServerHealth,
 } from '@paceline/control-plane';
 import { Fleet } from './fleet.js';
-import { databaseNow } from '../database/database-clock.js';
+import { databaseNow, steadyNow } from '../database/database-clock.js';
 
 const PROBE_DEADLINE_MS = 300;
 /** Looked at before the silence counts, so that the answer is there when it does. */
@@ -32,7 +32,7 @@ export class ServerHealthReader {
 
   suspect(serverId: string): void {
     if (this.suspected.size > MAX_SUSPECTED) this.suspected.clear();
-    this.suspected.set(serverId, Date.now());
+    this.suspected.set(serverId, steadyNow());
   }
 
   /** @param placed servers that hold a part of a run @throws when PostgreSQL is away */
@@ -40,7 +40,7 @@ export class ServerHealthReader {
     // A shard may be held by a worker.
     const [ofServers, ofWorkers, counts] = await Promise.all([this.fleet.members('server'), this.fleet.members('worker'), this.counts()]);
     const rows = [...ofServers, ...ofWorkers];
-    const [now, here] = [databaseNow(), Date.now()];
+    const [now, here] = [databaseNow(), steadyNow()];
     const silent = placed.filter(({ serverId }) => {
       const row = rows.find(({ id }) => id === serverId);
       return row && !row.hasLeft && now - row.lastSeenMs > PROBE_AFTER_MS;
@@ -69,7 +69,7 @@ export class ServerHealthReader {
     const hosts = right.filter((row) => this.fleet.holdsShards(row)).map(({ id, runId }) => ({ id, isIdle: runId === null }));
     return {
       liveWorkers: right.length,
-      ...this.shardWorkers.look(hosts, Date.now()),
+      ...this.shardWorkers.look(hosts, steadyNow()),
       idleWorkers: right.filter(({ runId }) => runId === null).length,
       liveServers: alive.server.filter((row) => this.fleet.isCompatible(row)).length,
       incompatible: (['worker', 'server'] as const).flatMap((role) =>
