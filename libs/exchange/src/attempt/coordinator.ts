@@ -248,8 +248,10 @@ export class Coordinator<Plan extends WorkPlan = WorkPlan, Options extends Attem
       const facts = { workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' };
       attempt.event('training.started', `training started; workers: ${workers}, servers: ${servers}, replicas: ${replicas}`, facts);
     }
-    // Restored from a checkpoint of its last round, or of the one that a validation has ended it with: only the end is left.
-    if (round >= schedule.totalRounds || validations.stop !== undefined) plan.finishTraining();
+    // Restored from a checkpoint of its last round, or of the one that a validation has ended it with, or taken over behind it: only the end is left.
+    if (round < schedule.totalRounds && validations.stop === undefined) return;
+    if (succession) this.stops.takeFinalAgain(validations);
+    plan.finishTraining();
   }
 
   // ---- the end ----

@@ -10,6 +10,7 @@ import type { Attempt } from './attempt.js';
 import type { CheckpointTracker, CheckpointContent, CheckpointReason } from './checkpoints.js';
 import type { Ending } from './ending.js';
 import type { Finish } from './finish.js';
+import type { Validations } from './validations.js';
 import type { Coordinated } from './work-plan.js';
 import { counted, sizeText } from '../words.js';
 
@@ -82,6 +83,20 @@ export class Stops {
     const reason = this.reasonForCheckpoint(generation, asked);
     if (reason) this.checkpoints.begin(generation, reason, content());
     return reason !== undefined;
+  }
+
+  /**
+   * The coordinator before has committed the last round, which began the final checkpoint, and may have been lost before that was written: the servers
+   * are asked for it once more. Not where it has what codecs keep of replicas: the workers may have let go of that, and two coordinators could write different parts.
+   */
+  takeFinalAgain(validations: Validations): void {
+    const { attempt, coordinator } = this;
+    const { round, view, term, options } = attempt;
+    if (this.newest >= round || options.storesResiduals) return;
+    const isBest = validations.isBest(round);
+    const content = { loss: null, ledger: coordinator.plan.ledger.state(), course: validations.course, isBest };
+    if (!this.beginCheckpoint(round, () => content, { isBest, isLast: true })) return;
+    attempt.servers.send({ type: 'commit', round: round - 1, view, term, checkpoint: true }, attempt.numbers());
   }
 
   private reasonForCheckpoint(generation: number, { isBest = false, isLast = false }: AskedCheckpoint = {}): CheckpointReason | undefined {

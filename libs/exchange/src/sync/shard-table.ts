@@ -87,6 +87,12 @@ export const SHARD_ROWS = {
     next: ['GATHERING'],
   },
   commitRepeated: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing: it was done', next: '–' },
+  checkpointAgain: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'COMMIT of the round before with `checkpoint`: a coordinator has taken over after the last round',
+    does: 'hand the present generation to the checkpoint again',
+    next: '–',
+  },
   join: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'a member connects',

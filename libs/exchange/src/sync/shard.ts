@@ -15,6 +15,7 @@ import { bitmapOf } from '../transfer/bitmap.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import { GrantedWindow } from '../transfer/credit-window.js';
 import { ParameterOutlet } from '../transfer/parameter-outlet.js';
+import type { GatheredResiduals } from '../transfer/residuals.js';
 import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
 import type { Region } from '../attempt/regions.js';
 import type { ReplicationOptions } from '../standby/replication.js';
@@ -255,7 +256,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   }
 
   onCommit({ round, view, members, checkpoint, handedOn, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
-    if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
+    if (round < this.round || this.table.state === 'OVER') return this.commitAgain(round, checkpoint);
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     this.offerCarried();
     this.present.commit();
@@ -268,17 +269,27 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const residuals = checkpoint ? this.residuals?.gather(round, computed) : undefined;
     this.residuals?.committed(round, handedOn ?? [], computed);
     if (members) this.takeView(view, members);
-    const { tables } = this.options;
-    if (checkpoint)
-      this.options.host?.checkpointWanted(this.round, tables ? tables.whole(generations.retained()) : generations.retained(), residuals);
+    if (checkpoint) this.handToCheckpoint(residuals);
     if (best) {
       generations.keepAsBest();
-      tables?.keepAsBest();
+      this.options.tables?.keepAsBest();
     }
     this.requests?.look();
     this.present.layout();
     if (this.window.mustTell(this.present.base)) this.tellCredit(); // chunks that the round does not exchange are done
     this.releaseHeld();
+  }
+
+  /** It is committed. A coordinator that has taken over may want the checkpoint once more that belongs to it. */
+  private commitAgain(round: number, checkpoint: boolean | undefined): void {
+    const isWanted = checkpoint === true && round === this.round - 1 && this.table.state !== 'OVER';
+    this.table.take(isWanted ? 'checkpointAgain' : 'commitRepeated');
+    if (isWanted) this.handToCheckpoint();
+  }
+
+  private handToCheckpoint(residuals?: GatheredResiduals): void {
+    const [{ generations }, { tables, host }] = [this.present, this.options];
+    host?.checkpointWanted(this.round, tables ? tables.whole(generations.retained()) : generations.retained(), residuals);
   }
 
   /** A chunk that the round has not exchanged, and that a member does not have of its generation yet, comes to it as the next one. */

@@ -65,6 +65,8 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
 export const RARELY_REACHED: Readonly<Record<string, string>> = {
   ...ASYNC_ROWS_RARELY_REACHED,
   'shard.commitRepeated': 'a COMMIT that was eaten is said again while an answer is on its way; standby-moments.test.ts takes it',
+  'shard.checkpointAgain':
+    'the coordinator is lost after the last COMMIT, before the final checkpoint is known; standby-moments.test.ts takes it',
   'shard.decisionRepeated': 'as shard.commitRepeated, of INCLUDE and DECISION; standby-moments.test.ts takes it',
   'shard.toldAgain': 'a coordinator has taken over, or a round stands still; standby-moments.test.ts takes it',
   'member.staleTerm': 'a former primary speaks before it knows that its standby has taken over; standby-moments.test.ts takes it',

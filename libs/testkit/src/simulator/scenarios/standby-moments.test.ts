@@ -193,16 +193,36 @@ test.each([0, 1])('primary %d is stopped until it is replaced, and goes on: it c
   ).toEqual([1, 2]);
 });
 
-test('the coordinator is lost while the final checkpoint is written: the run ends without it, and says so', async () => {
-  const { cluster } = await playOn({ ...base, shape: { ...shape, checkpointEveryRounds: 3 } }, (cluster) => {
-    cluster.disk.slownessMs = 500;
+/** The coordinator is killed as it hands out the evaluation; by then nobody has written the final checkpoint. */
+const lostWhileFinalIsWritten = (options: Partial<SeedOptions> = {}): Promise<Played> =>
+  playOn({ ...base, ...options, shape: { ...shape, checkpointEveryRounds: 3, ...options.shape } }, (cluster) => {
+    cluster.run.spoiled.clear();
+    cluster.disk.slownessMs = 100;
     let isKilled = false;
     sending(cluster, (stream, frames) => {
       if (isKilled || !goes(stream, primary(cluster, 0)) || !says(frames, 'evaluate')) return;
       isKilled = true;
+      expect(cluster.control.checkpoints.some(({ round }) => round === shape.rounds)).toBe(false);
+      cluster.network.count('kill a server');
       killServer(cluster, 0);
     });
   });
+
+test.each(['sync', 'async'] as const)(
+  'mode %s: the coordinator is lost while the final checkpoint is written: its successor has it written',
+  async (mode) => {
+    const { cluster, result } = await lostWhileFinalIsWritten({ mode, items: { nonFinite: 'skip' } });
+    expect(result.fired.get('kill a server')).toBe(1);
+    expect(events(cluster, 'checkpoint.written').filter(({ data }) => data['round'] === shape.rounds)).toMatchObject([
+      { data: { reason: 'final' } },
+    ]);
+    expect(events(cluster, 'checkpoint.failed')).toEqual([]);
+  },
+);
+
+test('the coordinator is lost while the final checkpoint is written that has what a codec keeps: the run ends without it, and says so', async () => {
+  const codec = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;
+  const { cluster } = await lostWhileFinalIsWritten({ shape: { codec } });
   const newest = cluster.control.checkpoints.at(-1)!.round;
   expect(newest).toBeLessThan(shape.rounds);
   expect(events(cluster, 'checkpoint.failed').map(({ message, data }) => ({ message, data }))).toEqual([
