@@ -51,14 +51,24 @@ async function ahead<T>(ms: number, act: () => T | Promise<T>): Promise<T> {
     vi.restoreAllMocks();
   }
 }
-const rowAt = async (fleet: Fleet, id: string) => (await fleet.members('server')).find((row) => row.id === id);
+/** On a machine that is busy PostgreSQL may not answer at once. */
+async function rowAt(fleet: Fleet, id: string, tries = 10): Promise<Awaited<ReturnType<Fleet['members']>>[number] | undefined> {
+  try {
+    return (await fleet.members('server')).find((row) => row.id === id);
+  } catch (error) {
+    if (tries === 1) throw error;
+    return rowAt(fleet, id, tries - 1);
+  }
+}
 
 it.each([0, 3_600_000, -3_600_000])('an api whose clock is %i ms ahead knows how long ago another one heard a server', async (ms) => {
   const [mine, other] = [fleetOfApi(), fleetOfApi()];
   const id = `ps-${ms}`;
   const clock = plane.api.app.get(DatabaseClock);
+  let sinceMs = 0;
   await ahead(ms, async () => {
     await clock.measure(); // a process of its own has a clock of its own
+    sinceMs = performance.now();
     other.heartbeat('server', member(id));
     await other.onModuleDestroy();
   });
@@ -66,8 +76,9 @@ it.each([0, 3_600_000, -3_600_000])('an api whose clock is %i ms ahead knows how
   const row = (await rowAt(mine, id))!;
   const agoMs = databaseNow() - row.lastSeenMs;
   expect(agoMs).toBeGreaterThan(-50);
-  expect(agoMs).toBeLessThan(4_000);
-  expect(mine.isAlive(row)).toBe(true);
+  const passedMs = performance.now() - sinceMs;
+  expect(agoMs).toBeLessThan(passedMs + 100);
+  if (passedMs < 4_000) expect(mine.isAlive(row)).toBe(true);
 });
 
 it('the time of the database counts, whatever that of the machine is', async () => {
