@@ -1,5 +1,6 @@
 /** Manifests as large as they may be, with an api whose heap is the one of its image: none of them ends it. */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { endProcess, startPostgres, startRedis, waitForReady, type RunningRedis, type RunningService } from '@paceline/runtime';
@@ -17,9 +18,9 @@ let url: string;
 let headers: Record<string, string>;
 
 beforeAll(async () => {
-  [postgres, redis] = await Promise.all([
-    startPostgres({ dataDir: `${folder}-postgres`, temporary: true }),
-    startRedis({ dataDir: `${folder}-redis`, temporary: true }),
+  await Promise.all([
+    startPostgres({ dataDir: `${folder}-postgres`, temporary: true }).then((started) => (postgres = started)),
+    startRedis({ dataDir: `${folder}-redis`, temporary: true }).then((started) => (redis = started)),
   ]);
   api = spawn(process.execPath, ['--max-old-space-size=160', API], {
     env: {
@@ -39,6 +40,7 @@ beforeAll(async () => {
 afterAll(async () => {
   if (api) await endProcess(api);
   await Promise.all([postgres?.stop(), redis?.stop()]);
+  rmSync(`${folder}-datasets`, { recursive: true, force: true });
 });
 
 interface Shown {

@@ -226,7 +226,7 @@ export class BatchLoader {
       if (this.options.isStopping?.()) throw new RowsUnreadableError('STOPPED', 'the worker stops');
       if (leftMs <= 0)
         throw new RowsUnreadableError(
-          'DATASET_UNREADABLE',
+          'DATASET_AWAY',
           `${inWords(wanted)} were not read within ${deadlineMs} ms: see whether the data store answers, or set a longer stepDeadlineMs`,
         );
       const lookMs = Math.min(leftMs, LOOK_EVERY_MS);

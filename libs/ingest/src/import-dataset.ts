@@ -7,7 +7,7 @@
  * before the caller has committed it.
  */
 import { createHash } from 'node:crypto';
-import { DATASET_LIMITS, datasetManifestSchema, SPLITS, type DatasetManifest, type SplitName } from '@paceline/spec';
+import { DATASET_LIMITS, givenManifestSchema, SPLITS, type DatasetManifest, type SplitName } from '@paceline/spec';
 import { canonicalJson } from '@paceline/storage';
 import { BlockQueue, RowConverter } from './block-queue.js';
 import type { Part, RowBatch } from './cell.js';
@@ -220,7 +220,7 @@ class ImportRun {
       const writer = this.writers.get(split);
       return writer && { rows: writer.rows, shards: writer.shards };
     };
-    const manifest = datasetManifestSchema.parse({
+    const manifest = givenManifestSchema.parse({
       format: 'paceline.dataset',
       version: 1,
       columns: this.columns.map((column) => column.describe(histograms.get(column.name))),

@@ -13,7 +13,7 @@
  * With `codec: auto` too, the codec is picked before, and the rounds that are measured have it.
  */
 import { encodedBits, picksCodec, sentParameterBits, type CodecSpec } from './codec-spec.js';
-import { parseRunSpec, type RunSpec } from './run-spec.js';
+import { parseStoredSpec, type RunSpec } from './run-spec.js';
 import type { StrategySpec } from './strategy.js';
 
 type AutoStrategy = Extract<StrategySpec, { kind: 'auto' }>;
@@ -78,7 +78,7 @@ const byWorkers = ({ accumulate, standby }: AutoStrategy, workers: number): obje
 
 /** The strategy as the run would have it, or why it cannot. */
 function fitting(spec: RunSpec, strategy: object): StrategySpec | string {
-  const result = parseRunSpec(Object.assign({}, spec, { strategy }));
+  const result = parseStoredSpec(Object.assign({}, spec, { strategy }));
   return result.ok ? result.spec.strategy : result.issues.map(({ path, message }) => `${path} ${message}`).join('; ');
 }
 

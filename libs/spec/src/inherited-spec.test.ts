@@ -127,6 +127,18 @@ test('a field takes the place of those that do not go with it, and null takes on
   expect(specOf(inheritSpec(source, { optimizer: { beta1: null } })).optimizer).toMatchObject({ learningRate: 0.01, beta1: 0.9 });
 });
 
+test('options of the source that nothing uses any more are not inherited; those that the request says are refused', () => {
+  const ssp = specOf({ strategy: { kind: 'parameter-server', mode: 'ssp', stalenessBound: 8 } });
+  expect(specOf(inheritSpec(ssp, { strategy: { mode: 'sync' } })).strategy).toMatchObject({ mode: 'sync', stalenessBound: 4 });
+  const measured = specOf({ metrics: ['f1Score'], metricOptions: { average: 'macro', weighted: true } });
+  expect(specOf(inheritSpec(measured, { metrics: ['accuracy'] })).metricOptions).toEqual({ weighted: true });
+  expect(specOf(inheritSpec(measured, { metrics: ['f1_score'] })).metricOptions).toEqual({ average: 'macro', weighted: true });
+  const logits = specOf({ loss: 'binaryCrossentropy', lossFromLogits: true });
+  expect(specOf(inheritSpec(logits, { loss: 'mse' }))).not.toHaveProperty('lossFromLogits');
+  expect(parseRunSpec(inheritSpec(logits, { loss: 'mse', lossFromLogits: true })).ok).toBe(false);
+  expect(parseRunSpec(inheritSpec(logits, { metrics: 3, strategy: 'x' })).ok).toBe(false);
+});
+
 test('a checkpoint of local updates goes on with local updates whose outer optimizer has its slots', () => {
   const local = (fields: object) => specOf(inheritSpec(source, { strategy: { kind: 'local-update', ...fields } }));
   const [averaged, diloco] = [local({}), local({ outerOptimizer: 'nesterov' })];

@@ -7,11 +7,13 @@
  */
 import { keepsEstimate } from './codec-spec.js';
 import { appliedByServers } from './local-update.js';
+import { inputWithOwnNames } from './losses.js';
 import type { VariableSpec } from './model-description.js';
 import { optimizerSlots } from './optimizer-slots.js';
 import type { SpecIssue } from './plain-issues.js';
 import type { RoundGrid } from './round-grid.js';
 import type { RunSpec } from './run-spec.js';
+import { unusedOptions } from './unused-options.js';
 
 /** Groups whose fields are taken over one by one; any other field is replaced as a whole. */
 const MERGED_GROUPS = [
@@ -103,7 +105,28 @@ export function inheritSpec(source: RunSpec, given: unknown): unknown {
   const namesCuts = isObject(given['strategy']) && 'cutAfter' in given['strategy'];
   if ('model' in given && !namesCuts && isObject(strategy) && 'cutAfter' in strategy)
     inherited['strategy'] = Object.fromEntries(Object.entries(strategy).filter(([field]) => field !== 'cutAfter'));
-  return inherited;
+  return withoutUnused(inherited, given);
+}
+
+/** Without options of the source that nothing uses any more, such as those of a metric that the request leaves out. What the request says itself is refused later. */
+function withoutUnused(inherited: Record<string, unknown>, given: Record<string, unknown>): Record<string, unknown> {
+  const kept = Object.assign({}, inherited);
+  for (const field of unusedFields(inherited)) {
+    const [outer, inner] = field.split('.') as [string, string | undefined];
+    const said = given[outer];
+    if (inner === undefined ? said !== undefined : isObject(said) && said[inner] !== undefined) continue;
+    if (inner === undefined) delete kept[outer];
+    else kept[outer] = Object.fromEntries(Object.entries(kept[outer] as object).filter(([name]) => name !== inner));
+  }
+  return kept;
+}
+
+function unusedFields(inherited: Record<string, unknown>): string[] {
+  try {
+    return unusedOptions(inputWithOwnNames(inherited) as RunSpec).map(([field]) => field);
+  } catch {
+    return []; // what is no spec is refused by the schema, in words
+  }
 }
 
 /**

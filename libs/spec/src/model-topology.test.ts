@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { camelCase } from './config-keys.js';
 import { LIMITS } from './limits.js';
-import { layersOf, LEFT_OUT, modelTopologySchema, type LayerTopology, type ModelTopology } from './model-topology.js';
+import { givenTopologyFault, layersOf, LEFT_OUT, modelTopologySchema, type LayerTopology, type ModelTopology } from './model-topology.js';
 
 const model = (...layers: readonly unknown[]): ModelTopology => ({ class_name: 'Sequential', config: { layers } });
 const layer = (class_name: string, config: Record<string, unknown> = {}) => ({ class_name, config });
@@ -10,8 +10,9 @@ const stack = (...cells: readonly unknown[]) => layer('StackedRNNCells', { cells
 
 /** Path and message of each fault. */
 function faultsOf(topology: unknown): [path: string, message: string][] {
-  const { error } = modelTopologySchema.safeParse(topology);
-  return (error?.issues ?? []).map(({ path, message }) => [path.join('.'), message]);
+  const { error, data } = modelTopologySchema.safeParse(topology);
+  const fault = data && givenTopologyFault(data);
+  return (error?.issues ?? (fault ? [fault] : [])).map(({ path, message }) => [path.join('.'), message]);
 }
 
 describe('the cells of a recurrent layer', () => {
@@ -115,7 +116,9 @@ describe('the size of a topology', () => {
       ),
     ).toEqual([]);
     expect(faultsOf(Object.assign({ keras_version: 'tfjs-layers 4.22.0', backend: 'tensor_flow.js' }, dense))).toEqual([]);
-    expect(faultsOf(Object.assign({ pad: [] }, dense))).toEqual([['pad', expect.stringMatching(/^is no part of a topology/)]]);
+    const padded = Object.assign({ pad: [] }, dense);
+    expect(faultsOf(padded)).toEqual([['pad', expect.stringMatching(/^is no part of a topology/)]]);
+    expect(modelTopologySchema.safeParse(padded).success, 'one that is stored goes on').toBe(true);
   });
 
   it('is bounded by its values, and by its objects and lists, as each is an allocation of whoever reads it', () => {

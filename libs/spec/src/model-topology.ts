@@ -145,21 +145,22 @@ const MODEL_KEYS: ReadonlySet<string> = new Set([
 const UNSTORABLE = /[\0\p{Cs}]/u;
 
 /** Walks a JSON value with an explicit stack, so that nesting cannot overflow ours; returns the first fault found. */
-function faultIn(root: unknown): { path: PropertyKey[]; message: string } | undefined {
+function faultIn(
+  root: unknown,
+  most: { readonly values: number; readonly objects: number },
+): { path: PropertyKey[]; message: string } | undefined {
   const stack: { value: unknown; path: PropertyKey[] }[] = [{ value: root, path: [] }];
   let values = 0;
   let objects = 0;
   while (stack.length > 0) {
     const { value, path } = stack.pop()!;
-    if (++values > LIMITS.modelTopologyValues)
-      return { path: [], message: `the topology holds more than ${LIMITS.modelTopologyValues} values` };
+    if (++values > most.values) return { path: [], message: `the topology holds more than ${most.values} values` };
     if (path.length > LIMITS.modelDepth) return { path: path.slice(0, 6), message: `nested deeper than ${LIMITS.modelDepth} levels` };
     if (typeof value === 'string' && value.length > 1000) return { path, message: 'a text of more than 1000 characters' };
     if (typeof value === 'string' && UNSTORABLE.test(value)) return { path, message: 'a text with U+0000 or half a character' };
     if (typeof value === 'number' && !Number.isFinite(value)) return { path, message: 'not a finite number' };
     if (value === null || typeof value !== 'object') continue;
-    if (++objects > LIMITS.modelTopologyObjects)
-      return { path: [], message: `the topology holds more than ${LIMITS.modelTopologyObjects} objects and lists` };
+    if (++objects > most.objects) return { path: [], message: `the topology holds more than ${most.objects} objects and lists` };
     const fault = Array.isArray(value) ? undefined : faultOfKeys(Object.keys(value));
     // A forbidden key is named as such, although some of them hold "__" too.
     if (fault && !FORBIDDEN_KEYS.has(fault.key)) return { path: [...path, fault.key], message: fault.message };
@@ -234,19 +235,27 @@ function faultOf({ layer, path, isCell, isModel }: FoundLayer): { path: Property
   return undefined;
 }
 
+/** Runs that were stored before the bounds below have up to so many values. */
+const STORED_VALUES = 100_000;
+
+/** What a topology that somebody gives is refused for, and one that is stored is not: its size, and what is beside the model. */
+export function givenTopologyFault(topology: ModelTopology): { path: PropertyKey[]; message: string } | undefined {
+  const fault = faultIn(topology, { values: LIMITS.modelTopologyValues, objects: LIMITS.modelTopologyObjects });
+  if (fault) return fault;
+  const unknown = Object.keys(topology).find((key) => !MODEL_KEYS.has(key));
+  if (unknown === undefined) return undefined;
+  const message = `is no part of a topology; it has class_name and config, and may have what Keras and tf.js write beside them: ${[...MODEL_KEYS].slice(2).join(', ')}`;
+  return { path: [unknown.slice(0, 60)], message };
+}
+
 export const modelTopologySchema = z
   .custom<ModelTopology>(
     (value) => value !== null && typeof value === 'object' && !Array.isArray(value),
     'must be an object with class_name and config',
   )
   .superRefine((topology, ctx) => {
-    const fault = faultIn(topology);
+    const fault = faultIn(topology, { values: STORED_VALUES, objects: STORED_VALUES });
     if (fault) return void ctx.addIssue({ code: 'custom', ...fault });
-    const unknown = Object.keys(topology).find((key) => !MODEL_KEYS.has(key));
-    if (unknown !== undefined) {
-      const message = `is no part of a topology; it has class_name and config, and may have what Keras and tf.js write beside them: ${[...MODEL_KEYS].slice(2).join(', ')}`;
-      return void ctx.addIssue({ code: 'custom', path: [unknown.slice(0, 60)], message });
-    }
     if (!MODEL_CLASSES.has(topology.class_name)) {
       return void ctx.addIssue({ code: 'custom', path: ['class_name'], message: `must be one of ${[...MODEL_CLASSES].join(', ')}` });
     }

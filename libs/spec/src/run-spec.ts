@@ -15,7 +15,7 @@ import { LIMITS } from './limits.js';
 import { appliedByServers } from './local-update.js';
 import { inputWithOwnNames, LOSSES, lossOptionsSchema, outputLossSchema } from './losses.js';
 import { MEASURED_NAMES, metricOptionsSchema } from './metric-names.js';
-import { modelTopologySchema } from './model-topology.js';
+import { givenTopologyFault, modelTopologySchema } from './model-topology.js';
 import { isLayerwise, optimizerSchema, positiveRate } from './optimizer-spec.js';
 import { plainIssues, type SpecIssue } from './plain-issues.js';
 import { backupReplicasOf, strategySchema } from './strategy.js';
@@ -259,7 +259,6 @@ export const runSpecSchema = z
       ...optimizerConflicts(spec),
       ...weightConflicts(spec),
       ...validationConflicts(spec),
-      ...unusedOptions(spec),
     ])
       ctx.addIssue({ code: 'custom', path: field.split('.'), message });
   });
@@ -330,10 +329,24 @@ export type ModelSpec = z.output<typeof modelSchema>;
 /** One thing that is wrong with a spec: `path` names the field in the words of the spec (`strategy.servers`). */
 export type SpecResult = { readonly ok: true; readonly spec: RunSpec } | { readonly ok: false; readonly issues: readonly SpecIssue[] };
 
+/** What a spec that somebody gives is refused for beside; what is stored was taken before, and goes on. */
+const givenRunSpecSchema = runSpecSchema.superRefine((spec, ctx) => {
+  const fault = typeof spec.model === 'object' ? givenTopologyFault(spec.model.topology) : undefined;
+  if (fault) ctx.addIssue({ code: 'custom', path: ['model', 'topology', ...fault.path], message: fault.message });
+  for (const [field, message] of unusedOptions(spec)) ctx.addIssue({ code: 'custom', path: field.split('.'), message });
+});
+
 /** Validates untrusted input. Never throws; at most 20 issues are returned, each naming its field. */
 export function parseRunSpec(input: unknown): SpecResult {
   const own = inputWithOwnNames(input);
-  const result = runSpecSchema.safeParse(own);
+  const result = givenRunSpecSchema.safeParse(own);
   if (result.success) return { ok: true, spec: result.data };
   return { ok: false, issues: plainIssues(runSpecSchema, own, result.error.issues) };
+}
+
+/** The same of a spec that was taken before, and of which a part has become another. */
+export function parseStoredSpec(input: unknown): SpecResult {
+  const result = runSpecSchema.safeParse(input);
+  if (result.success) return { ok: true, spec: result.data };
+  return { ok: false, issues: plainIssues(runSpecSchema, input, result.error.issues) };
 }

@@ -1,6 +1,6 @@
 /** Options without what they belong to are refused with the name of the field; with it, or as defaults, they are taken. */
 import { describe, expect, it } from 'vitest';
-import { parseRunSpec } from './run-spec.js';
+import { parseRunSpec, parseStoredSpec, runSpecSchema } from './run-spec.js';
 
 const fieldsOf = (input: unknown): string[] => {
   const result = parseRunSpec(input);
@@ -36,6 +36,14 @@ describe('options that nothing uses', () => {
   ])('%j is taken', (input) => {
     expect(fieldsOf(input)).toEqual([]);
   });
+
+  it.each([{ metricOptions: { topK: 3 } }, { strategy: { kind: 'parameter-server', stalenessBound: 8 } }])(
+    '%j of a run that was stored goes on',
+    (input) => {
+      expect(runSpecSchema.safeParse(input).success).toBe(true);
+      expect(parseStoredSpec(input).ok).toBe(true);
+    },
+  );
 
   it('says which metric to add', () => {
     const result = parseRunSpec({ metricOptions: { threshold: 0.2 } });

@@ -160,7 +160,6 @@ describe('refused', () => {
 
   it.each([
     ['MirroredStrategy', { deadlineMs: 500 }, /deadlineMs: stepDeadlineMs of a run must be at least 1000, not 500/],
-    ['ParameterServerStrategy', { seed: -1 }, /seed: seed of a run must be at least 0, not -1/],
     ['LocalUpdateStrategy', { localSteps: 1_000_000 }, /localSteps: strategy\.localSteps of a run must be at most/],
     [
       'LocalUpdateStrategy',

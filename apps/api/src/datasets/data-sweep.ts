@@ -54,6 +54,7 @@ export class DataSweep implements OnModuleInit, OnModuleDestroy {
   async sweep(now = new Date()): Promise<number> {
     if (!this.data.isThere) return 0;
     const before = new Date(now.getTime() - KEPT_UNUSED_MS);
+    await this.sweepImports(now); // it needs no store, which may be away
     let removed = 0;
     for (const step of [this.sweepShards, this.sweepUploads])
       for (let steps = 0; steps < MAX_STEPS; steps++) {
@@ -62,7 +63,6 @@ export class DataSweep implements OnModuleInit, OnModuleDestroy {
         if (count === 0) break;
       }
     removed += await this.sweepManifests();
-    await this.sweepImports(now);
     await this.data.store.removeUnfinished('datasets', KEPT_UNUSED_MS);
     return removed;
   }

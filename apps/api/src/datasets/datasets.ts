@@ -136,7 +136,8 @@ export class Datasets {
       const manifest = await this.stored(versionId);
       return manifest && ANSWERS[question](manifest, asked);
     });
-    return finish && finish({ teamId, headerBytes: HELD_HEADER_BYTES, use: (work) => this.data.use(work) });
+    if (!finish) return null;
+    return this.reads.rows(teamId, () => finish({ teamId, headerBytes: HELD_HEADER_BYTES, use: (work) => this.data.use(work) }));
   }
 
   /**

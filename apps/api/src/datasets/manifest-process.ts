@@ -6,7 +6,7 @@
 import {
   DATASET_LIMITS,
   datasetManifestKey,
-  datasetManifestSchema,
+  givenManifestSchema,
   datasetShardKey,
   plainIssues,
   SPLITS,
@@ -46,7 +46,7 @@ export interface LearnRequest {
   readonly kind: 'learn';
   readonly storeUrl: string;
   readonly teamId: string;
-  readonly manifest: DatasetManifest;
+  readonly version: string;
   readonly features: Features | undefined;
 }
 export type ManifestRequest = ReadRequest | CheckRequest | PutRequest | AnswerRequest | LearnRequest;
@@ -95,8 +95,8 @@ function readManifest({ json }: ReadRequest): ManifestReply {
   } catch (error) {
     return { kind: 'issues', issues: [{ path: '(manifest)', message: `is not JSON: ${(error as Error).message.slice(0, 200)}` }] };
   }
-  const parsed = datasetManifestSchema.safeParse(value);
-  if (!parsed.success) return { kind: 'issues', issues: plainIssues(datasetManifestSchema, value, parsed.error.issues) };
+  const parsed = givenManifestSchema.safeParse(value);
+  if (!parsed.success) return { kind: 'issues', issues: plainIssues(givenManifestSchema, value, parsed.error.issues) };
   manifest = parsed.data;
   const shards = new Map<string, ShardPlace>();
   for (const place of placesOf(manifest)) {
@@ -139,18 +139,23 @@ async function putManifest({ storeUrl, teamId }: PutRequest): Promise<ManifestRe
   return { kind: 'stored' };
 }
 
+async function storedManifest(store: ObjectStore, teamId: string, version: string): Promise<DatasetManifest> {
+  const bytes = await store.read(datasetManifestKey(teamId, version), 0, DATASET_LIMITS.manifestBytes);
+  return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')) as DatasetManifest;
+}
+
 async function answer({ storeUrl, teamId, version, question, asked }: AnswerRequest): Promise<ManifestReply> {
   const store = openStore(storeUrl);
-  const bytes = await store.read(datasetManifestKey(teamId, version), 0, DATASET_LIMITS.manifestBytes);
-  const found = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')) as DatasetManifest;
+  const found = await storedManifest(store, teamId, version);
   const answering = ANSWERS[question] as (of: DatasetManifest, asked: Asked<Question>) => ReturnType<(typeof ANSWERS)[Question]>;
   const finish = await answering(found, asked);
   return { kind: 'answered', answer: await finish({ teamId, headerBytes: PROCESS_HEADER_BYTES, use: (work) => work(store) }) };
 }
 
-async function learn({ storeUrl, teamId, manifest: of, features }: LearnRequest): Promise<ManifestReply> {
+async function learn({ storeUrl, teamId, version, features }: LearnRequest): Promise<ManifestReply> {
   const { learnVocabularies, storeShardSource } = await import('@paceline/data');
-  const learned = await learnVocabularies(of, features, storeShardSource(openStore(storeUrl), teamId));
+  const store = openStore(storeUrl);
+  const learned = await learnVocabularies(await storedManifest(store, teamId, version), features, storeShardSource(store, teamId));
   return learned.ok ? { kind: 'learned', features: learned.features } : { kind: 'issues', issues: learned.issues };
 }
 

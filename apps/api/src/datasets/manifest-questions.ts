@@ -4,11 +4,10 @@
  */
 import type { Preprocessing } from '@paceline/models';
 import type { DatasetManifest } from '@paceline/spec';
-import type { ObjectStore } from '@paceline/storage';
 import type { PreprocessedRun, PreparedFile, Scale } from '../models/run-preprocessing.js';
 import type { DatasetSchema } from './dataset.types.js';
 import { schemaOf } from './dataset-schema.js';
-import { plannedPreview, type PreviewRequest, type ShownRows } from './shown-rows.js';
+import { plannedPreview, type AnswerContext, type PreviewRequest, type ShownRows } from './shown-rows.js';
 
 /** Manifests up to this size are held and parsed by the api itself. As objects one has up to five times as much. */
 export const HELD_BYTES = 1 << 20;
@@ -18,13 +17,6 @@ export const HELD_COLUMNS = 2_000;
 export const HELD_HEADER_BYTES = 2 << 20;
 export const PROCESS_HEADER_BYTES = 64 << 20;
 
-/** What an answer needs beside the manifest, which is let go of before. */
-export interface AnswerContext {
-  readonly teamId: string;
-  /** Of a shard, at most. */
-  readonly headerBytes: number;
-  use<T>(work: (store: ObjectStore) => Promise<T>): Promise<T>;
-}
 type Finish<T> = (context: AnswerContext) => T | Promise<T>;
 
 interface Questions {

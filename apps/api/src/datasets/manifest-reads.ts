@@ -17,6 +17,7 @@ const OTHER_HEAP_BYTES = 96 << 20;
 
 export class ManifestReads {
   private readonly ofHeld: Turns;
+  private readonly ofRows: Turns;
   private readonly ofLarge: Turns;
   private readonly ofProcesses: Turns;
 
@@ -25,6 +26,7 @@ export class ManifestReads {
     private readonly heapBytes = getHeapStatistics().heap_size_limit,
   ) {
     this.ofHeld = waitingTurns(limits.held ?? HELD, OF_OTHERS);
+    this.ofRows = waitingTurns(limits.held ?? HELD, OF_OTHERS);
     this.ofLarge = waitingTurns(LARGE, OF_OTHERS);
     this.ofProcesses = waitingTurns(limits.processes ?? PROCESSES, OF_OTHERS);
   }
@@ -32,6 +34,11 @@ export class ManifestReads {
   /** A small manifest is in memory during the work. @throws Fault TOO_BUSY */
   held<T>(teamId: string, work: () => Promise<T>): Promise<T> {
     return this.ofHeld.run(teamId, work);
+  }
+
+  /** Rows are, and no manifest. @throws Fault TOO_BUSY */
+  rows<T>(teamId: string, work: () => T | Promise<T>): Promise<T> {
+    return this.ofRows.run(teamId, async () => work());
   }
 
   /** A large one is. @throws Fault TOO_BUSY; TOO_LARGE where the heap of the api has no room for it */

@@ -25,6 +25,8 @@ const MAX_NAMED = 10;
 
 @Injectable()
 export class RemoveDataset {
+  private removing: Promise<void> = Promise.resolve();
+
   constructor(
     private readonly database: Database,
     private readonly predictions: RunPredictions,
@@ -39,11 +41,11 @@ export class RemoveDataset {
     const trained: string[] = [];
     const removed = await this.removeRows(viewer, reference, force, trained);
     this.predictions.forget(trained);
-    if ('versions' in removed) await this.removeManifests(viewer.teamId, removed.versions);
+    if ('versions' in removed) this.removing = this.removing.then(() => this.removeManifests(viewer.teamId, removed.versions));
     return removed;
   }
 
-  /** What cannot be removed now is by the sweep. */
+  /** One removal after the other, which nobody waits for: what cannot be removed now is by the sweep. */
   private async removeManifests(teamId: string, versions: readonly string[]): Promise<void> {
     if (!this.data.isThere) return;
     const keys = versions.map((version) => datasetManifestKey(teamId, version));

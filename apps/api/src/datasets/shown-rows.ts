@@ -2,7 +2,6 @@
 import { datasetShardKey, SPLITS, type Column, type DatasetManifest, type DatasetShard } from '@paceline/spec';
 import { parseSafetensorsHeader, safetensorsHeaderBytes, type ObjectStore, type TensorRange } from '@paceline/storage';
 import { Fault } from '../fault.js';
-import type { AnswerContext } from './manifest-questions.js';
 
 export const MAX_PREVIEW_ROWS = 50;
 const MAX_COLUMNS = 100;
@@ -13,6 +12,14 @@ const MAX_ELEMENTS = 1_000;
 const ALL_ELEMENTS = 200_000;
 const MAX_IMAGE_BYTES = 512 << 10;
 const MAX_IMAGES_BYTES = 8 << 20;
+
+/** What an answer needs beside the manifest, which is let go of before. */
+export interface AnswerContext {
+  readonly teamId: string;
+  /** Of a shard, at most. */
+  readonly headerBytes: number;
+  use<T>(work: (store: ObjectStore) => Promise<T>): Promise<T>;
+}
 
 export interface PreviewRequest {
   readonly rows: number;

@@ -34,6 +34,7 @@ const AGAIN_AFTER_MS = 2_000;
 export class PinnedCheckpoints implements OnModuleDestroy {
   private readonly untold = new Set<string>();
   private again: NodeJS.Timeout | undefined;
+  private isStopped = false;
 
   constructor(
     private readonly database: BackgroundDatabase,
@@ -47,12 +48,14 @@ export class PinnedCheckpoints implements OnModuleDestroy {
       await this.control.write(runId, { pins: pinsText(await pinnedOf(this.database, runId)) });
     } catch (error) {
       this.log.warn({ run: runId, err: (error as Error).message }, 'the servers of a run could not be told which checkpoints others need');
+      if (this.isStopped) return;
       if (this.untold.size < MOST_UNTOLD) this.untold.add(runId);
       this.again ??= setTimeout(() => void this.tellAgain(), AGAIN_AFTER_MS).unref();
     }
   }
 
   onModuleDestroy(): void {
+    this.isStopped = true;
     clearTimeout(this.again);
     this.untold.clear();
   }

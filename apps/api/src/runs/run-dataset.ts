@@ -17,7 +17,7 @@ import {
 } from '@paceline/spec';
 import { DataStore } from '../datasets/data-store.js';
 import { Datasets, type FoundVersion } from '../datasets/datasets.js';
-import { issuesFault, ManifestThread } from '../datasets/manifest-thread.js';
+import { issuesFault, ManifestChild } from '../datasets/manifest-child.js';
 import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';
 import { Vocabularies } from './vocabularies.js';
@@ -75,8 +75,7 @@ export class RunDatasets {
     { features: given, validation }: Chosen,
   ): Promise<RunDataset | { readonly issues: SpecIssue[] }> {
     // Not in the turn of the manifest: learning takes long, and is one at a time.
-    const make = async (): Promise<Features | undefined> =>
-      this.learn(teamId, await this.datasets.withManifest(teamId, found.id, required), given);
+    const make = async (): Promise<Features | undefined> => this.learn(teamId, found.version, given);
     try {
       const features = await this.vocabularies.of({ teamId, version: found.version, features: given }, make);
       return await this.datasets.withManifest(teamId, found.id, (manifest) =>
@@ -88,13 +87,13 @@ export class RunDatasets {
     }
   }
 
-  /** Vocabularies of texts are made from the training split, in a thread: it may be large. They stand in the spec from then on. */
-  private async learn(teamId: string, manifest: DatasetManifest, features: Features | undefined): Promise<Features | undefined> {
-    const thread = new ManifestThread();
+  /** Vocabularies of texts are made from the training split, in a process: it may be large. They stand in the spec from then on. */
+  private async learn(teamId: string, version: string, features: Features | undefined): Promise<Features | undefined> {
+    const child = new ManifestChild();
     try {
-      return await this.store.use(() => thread.learn({ storeUrl: this.store.url, teamId, manifest, features }));
+      return await this.store.use(() => child.learn({ storeUrl: this.store.url, teamId, version, features }));
     } finally {
-      await thread.end();
+      await child.end();
     }
   }
 

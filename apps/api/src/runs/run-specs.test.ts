@@ -1,4 +1,5 @@
 import { EventEmitter } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { expect, it } from 'vitest';
 import type { Database } from '../database/database.js';
 import { RunSpecs } from './run-specs.js';
@@ -15,8 +16,10 @@ const database = {
   },
 } as unknown as Database;
 
-const run = (id: string, specBytes: number) => ({ id, row: { specBytes } }) as unknown as Run;
-const httpRequest = () => ({ reply: { raw: new EventEmitter() } });
+const run = (id: string, specBytes: number, teamId = 'a') => ({ id, row: { specBytes, teamId } }) as unknown as Run;
+const httpRequest = (isClosed = false) => ({
+  reply: { raw: Object.assign(new EventEmitter(), { closed: isClosed }) as unknown as ServerResponse },
+});
 
 it('reads the specs of a page together, a few at a time', async () => {
   const specs = new RunSpecs(database);
@@ -32,10 +35,20 @@ it('gives a request so many bytes, and all requests together, until they are ans
   await specs.of(run('a', 5 * MiB), first);
   await expect(specs.of(run('b', 5 * MiB), first)).rejects.toMatchObject({ code: 'INVALID_INPUT' });
   await specs.of(run('c', 3 * MiB), first);
-  await specs.of(run('d', 7 * MiB), second);
-  await expect(specs.of(run('e', 2 * MiB), third)).rejects.toMatchObject({ code: 'TOO_BUSY' });
+  await expect(specs.of(run('d', MiB), second), 'a team has half of it').rejects.toMatchObject({ code: 'TOO_BUSY' });
+  await specs.of(run('d', 7 * MiB, 'b'), second);
+  await expect(specs.of(run('e', 2 * MiB, 'c'), third)).rejects.toMatchObject({ code: 'TOO_BUSY' });
   first.reply.raw.emit('close');
-  expect(await specs.of(run('e', 2 * MiB), third)).toBe('spec of e');
+  expect(await specs.of(run('e', 2 * MiB, 'c'), third)).toBe('spec of e');
+});
+
+it('counts nothing for a client that has gone before its specs were read', async () => {
+  const specs = new RunSpecs(database);
+  for (let i = 0; i < 20; i++) {
+    const gone = httpRequest(true);
+    for (const id of ['a', 'b']) await specs.of(run(id, 2 * MiB), gone);
+  }
+  expect(await specs.of(run('c', 8 * MiB), httpRequest())).toBe('spec of c');
 });
 
 it('asks nothing for a run that the request has made', async () => {

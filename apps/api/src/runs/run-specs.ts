@@ -2,14 +2,17 @@
  * The specs of runs, as they are asked for. A spec may have megabytes, and as objects several times as much, so a request is given so many bytes of
  * them and no more, and so are all requests together until they are answered.
  */
+import type { ServerResponse } from 'node:http';
 import { Injectable } from '@nestjs/common';
 import { Batch } from '../database/batch.js';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
+import { whenOver } from '../http/stalled-answers.js';
 import type { Run } from './run.types.js';
 
 /** Of one request: some thousand usual specs, or four of the largest. */
 const OF_A_REQUEST = 8 << 20;
+const OF_A_TEAM = OF_A_REQUEST;
 const OF_ALL_REQUESTS = 16 << 20;
 /** Read by one statement. */
 const AT_ONCE = 10;
@@ -17,13 +20,19 @@ const AT_ONCE = 10;
 /** Who asks, as long as that lasts. */
 export interface Asking {
   /** Of an HTTP request. */
-  readonly reply?: { readonly raw: { once(event: 'close', heard: () => void): unknown } };
+  readonly reply?: { readonly raw: ServerResponse };
+}
+
+interface Taken {
+  bytes: number;
+  isOver: boolean;
 }
 
 @Injectable()
 export class RunSpecs {
-  private readonly asked = new WeakMap<Asking, { bytes: number }>();
+  private readonly asked = new WeakMap<Asking, Taken>();
   private inUse = 0;
+  private readonly teams = new Map<string, number>();
   private readonly batch: Batch<string, { id: string; spec: unknown }>;
 
   constructor(database: Database) {
@@ -35,25 +44,46 @@ export class RunSpecs {
   /** @throws Fault INVALID_INPUT when the request has asked for too many, TOO_BUSY when all together have */
   async of({ id, row, created }: Run, asking: Asking): Promise<unknown> {
     if (created) return created.spec;
-    this.take(row.specBytes, asking);
+    this.take(row.specBytes, row.teamId, asking);
     const [found] = await this.batch.load(id);
     if (!found) throw new Fault('NOT_FOUND', 'There is no run with this id.');
     return found.spec;
   }
 
-  private take(bytes: number, asking: Asking): void {
+  private take(bytes: number, teamId: string, asking: Asking): void {
     const { reply } = asking;
-    const taken = this.asked.get(asking) ?? { bytes: 0 };
+    const taken: Taken = this.asked.get(asking) ?? { bytes: 0, isOver: false };
     if (taken.bytes > 0 && taken.bytes + bytes > OF_A_REQUEST)
       throw new Fault(
         'INVALID_INPUT',
         `The specs of these runs have more than ${OF_A_REQUEST >> 20} MiB. Ask for the \`spec\` of fewer runs at a time, or for \`shortSpec\`, which leaves out what is large.`,
       );
-    if (reply && this.inUse > 0 && this.inUse + bytes > OF_ALL_REQUESTS)
+    const hasRoom = [this.ofTeam(teamId), this.inUse].every((inUse, i) => inUse === 0 || inUse + bytes <= [OF_A_TEAM, OF_ALL_REQUESTS][i]!);
+    if (reply && !hasRoom)
       throw new Fault('TOO_BUSY', 'Many large specs are being sent. Ask for fewer at a time, and try again shortly.', 1);
-    if (reply && !this.asked.has(asking)) reply.raw.once('close', () => (this.inUse -= taken.bytes));
+    const isFirst = !this.asked.has(asking);
     this.asked.set(asking, taken);
     taken.bytes += bytes;
-    if (reply) this.inUse += bytes;
+    if (!reply) return;
+    this.use(teamId, bytes);
+    if (isFirst) whenOver(reply.raw, () => this.over(taken, teamId));
+    else if (taken.isOver) this.use(teamId, -bytes);
+  }
+
+  /** The answer is sent, or its client is gone; what is taken for it later counts no more. */
+  private over(taken: Taken, teamId: string): void {
+    taken.isOver = true;
+    this.use(teamId, -taken.bytes);
+  }
+
+  private ofTeam(teamId: string): number {
+    return this.teams.get(teamId) ?? 0;
+  }
+
+  private use(teamId: string, bytes: number): void {
+    this.inUse += bytes;
+    const ofTeam = this.ofTeam(teamId) + bytes;
+    if (ofTeam > 0) this.teams.set(teamId, ofTeam);
+    else this.teams.delete(teamId);
   }
 }

@@ -15,7 +15,7 @@
  * number takes `maxWorkers` out of it at once: the run does not take back what was taken from it. So where a run with `maxWorkers` wants another number,
  * it is its own wish.
  */
-import { isHeldAlone, LIMITS, parseRunSpec, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { isHeldAlone, LIMITS, parseStoredSpec, shardCount, shardHosts, type RunSpec, type SpecIssue } from '@paceline/spec';
 import type { StoredRun } from '../dispatch/rows.js';
 import type { RunChange, StoredEvent } from './moves.js';
 
@@ -65,7 +65,7 @@ export function scaleShardWorkers(
   if ((workersWanted ?? present) === workers && !endsThat) return { does: 'nothing' };
   if (why !== undefined && !takesMore && (workersWanted !== null || workers > present)) return { does: 'nothing' }; // a person was quicker
   const next = withOtherWorkers({ spec: endsThat ? withoutMost(spec as RunSpec) : spec, workersWanted: workers });
-  const parsed = next && parseRunSpec(next);
+  const parsed = next && parseStoredSpec(next);
   if (parsed && !parsed.ok) return invalid(parsed.issues.map(({ path, message }) => `${path} ${message}`).join('; '));
   const number = `${workers} ${workers === 1 ? 'worker' : 'workers'}`;
   return {

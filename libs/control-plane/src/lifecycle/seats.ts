@@ -8,9 +8,11 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 /** With nobody in a seat, so many failures in a row end the attempt: no worker of the fleet can run it, or its servers are gone. */
 export const MAX_SEAT_FAILURES = 8;
-/** Whether it has come to that. Where the data store is away, seats are offered for as long as it is. */
+/** Where the data store is away, seats are offered for about a day. */
+const MOST_AWAY = 86_400_000 / LONGEST_PAUSE_MS;
+/** Whether it has come to that. */
 export const nobodyFits = ({ seatFailures, lastSeatFailure }: Pick<ObservedRun, 'seatFailures' | 'lastSeatFailure'>): boolean =>
-  seatFailures >= MAX_SEAT_FAILURES && !isDataAway(lastSeatFailure);
+  seatFailures >= (isDataAway(lastSeatFailure) ? MOST_AWAY : MAX_SEAT_FAILURES);
 
 /** Nobody needs another seat for what is left. */
 const LAST_PHASES: readonly string[] = ['pausing', 'evaluating', 'finished', 'paused', 'cancelled', 'failed'];

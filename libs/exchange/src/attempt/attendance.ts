@@ -150,14 +150,17 @@ export class Attendance {
     this.remove(member, 'worker.left', member.leaving ?? 'left');
   }
 
-  /** @param code tells the worker whether it may come back at once (SILENT_PEER) or has to give up its seat */
-  lose(member: Member, why: string, code: DataPlaneErrorCode): void {
+  /**
+   * @param isCounted so many of these over one piece of work end the attempt
+   * @param code tells the worker whether it may come back at once (SILENT_PEER) or has to give up its seat
+   */
+  lose(member: Member, why: string, code: DataPlaneErrorCode, isCounted = true): void {
     if (this.attempt.isOver) return; // the loss of another one has ended the attempt
     this.goAway(member, why);
     this.attempt.table.take('lost');
     this.remove(member, 'worker.lost', why);
     if (member.connection.isOpen) member.connection.close(new ProtocolError(code, why));
-    this.countLosses(member, why);
+    if (isCounted) this.countLosses(member, why);
   }
 
   /** A work item is counted: nobody is lost over it any more. */
@@ -180,7 +183,7 @@ export class Attendance {
     if (workers === this.workerTarget || !(workers >= 1)) return;
     this.workerTarget = workers;
     this.hasChanged = true;
-    if (this.attempt.isTraining && this.attempt.servers.isComplete) this.coordinator.plan.cover();
+    if (this.attempt.isTraining) this.coordinator.begin();
     this.attempt.event('scale.changed', `at most ${counted(workers, 'worker')} from now on`, { workers, round: this.attempt.round });
   }
 

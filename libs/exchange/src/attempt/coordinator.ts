@@ -195,7 +195,8 @@ export class Coordinator<Plan extends WorkPlan = WorkPlan, Options extends Attem
       case 'leave':
         return this.attendance.leave(member, message.reason);
       case 'failed':
-        return this.attendance.lose(member, `${message.code}: ${message.message}`, 'NOT_A_MEMBER');
+        // A store that is away is away for the next worker too: that says nothing of the round.
+        return this.attendance.lose(member, `${message.code}: ${message.message}`, 'NOT_A_MEMBER', message.code !== 'DATASET_AWAY');
       default:
         if (!this.plan.fromMember(member, message))
           throw new ProtocolError('BAD_MESSAGE', `a worker does not send ${message.type} to the coordinator`);

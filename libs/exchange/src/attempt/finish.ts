@@ -50,7 +50,7 @@ export class Finish implements Measurer {
     this.measurements.offer();
   }
 
-  /** The last commit begins the final checkpoint. A coordinator before this one may have been lost between that and its end: nobody asks for it again. */
+  /** The last commit begins the final checkpoint. A coordinator before this one may have been lost between that and its end: it is asked for again, but not where it has residuals. */
   private tellUnwritten(): void {
     const { attempt, checkpoints } = this;
     const { round, options } = attempt;

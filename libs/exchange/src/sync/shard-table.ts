@@ -1,4 +1,7 @@
-/** A shard's state table, and what it is given. The machine is in shard.ts. */
+/**
+ * A shard's state table, and what it is given: chunks, memory, and whom it tells. A row says when it is taken, what is done, and what comes next. The
+ * machine that takes them is in shard.ts.
+ */
 import type { ChunkDecoder } from '../transfer/chunk-frames.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import type { ParameterEncoder } from '../transfer/published.js';

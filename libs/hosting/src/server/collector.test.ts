@@ -133,7 +133,10 @@ function fullDisk() {
     create: () => {
       disk.begun++;
       return Promise.resolve({
-        append: () => (disk.isFull ? Promise.reject(new Error('ENOSPC: no space left on device, write')) : Promise.resolve()),
+        append: () =>
+          disk.isFull
+            ? Promise.reject(Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' }))
+            : Promise.resolve(),
         finish: () => Promise.resolve(void disk.finished++),
         abort: () => {
           disk.aborted++;

@@ -45,11 +45,33 @@ export interface CollectorOptions {
 /** The shards still hold everything: the file can be written later. */
 class UnwrittenError extends Error {}
 
+/** A disk that is full, away or slow; what is forbidden or wrong stays so. */
+const PASSING = [
+  'DISK_FULL',
+  'STORE_UNAVAILABLE',
+  'ENOSPC',
+  'EDQUOT',
+  'EIO',
+  'ESTALE',
+  'ETIMEDOUT',
+  'EAGAIN',
+  'EBUSY',
+  'EMFILE',
+  'ENFILE',
+  'ENODEV',
+  'ENXIO',
+  'ECONNRESET',
+];
+const mayPass = (error: unknown): boolean => {
+  const { code, cause } = error as NodeJS.ErrnoException & { readonly cause?: unknown };
+  return PASSING.includes(code ?? '') || (cause instanceof Error && mayPass(cause));
+};
+
 async function written<T>(writing: Promise<T>): Promise<T> {
   try {
     return await writing;
   } catch (error) {
-    throw new UnwrittenError((error as Error).message, { cause: error });
+    throw mayPass(error) ? new UnwrittenError((error as Error).message, { cause: error }) : error;
   }
 }
 

@@ -64,7 +64,7 @@ test('no more are kept than a server has places: the oldest go first', () => {
 
 test('a detached journal says what its run was at the end, and carries out nothing any more', async () => {
   const { clock, run } = virtualTime();
-  const sent: unknown[] = [];
+  const sent: { phase: string }[] = [];
   const wanted: string[] = [];
   const live = { phase: 'finished' };
   const journal = new Journal({ now: () => 0 });
@@ -77,19 +77,20 @@ test('a detached journal says what its run was at the end, and carries out nothi
     clock,
     controlPlane: {
       readControl: () => Promise.resolve({ action: '1:cancel' }),
-      sendReport: (report) => Promise.resolve(void sent.push(report.kind === 'journal' ? report.state : report)),
+      sendReport: (report) => Promise.resolve(void (report.kind === 'journal' && sent.push(Object.assign({}, report.state) as never))),
     },
-    state: () => live as never,
+    state: () => Object.assign({}, live) as never,
     coordinator: {
       cancel: () => void wanted.push('cancel'),
       stops: { pause: () => void wanted.push('pause') },
       attendance: { setTarget: () => void wanted.push('workers') },
     },
   });
-  live.phase = 'over';
   publisher.detach();
+  live.phase = 'over';
   publisher.start();
   await run(5_000);
   expect(sent.length).toBeGreaterThan(1);
+  for (const { phase } of sent) expect(phase).toBe('finished');
   expect(wanted).toEqual([]);
 });

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { columnSchema, datasetManifestSchema } from './manifest.js';
+import { columnSchema, givenManifestSchema } from './manifest.js';
 
 it.each(['a\0b', 'a\ud800b', '\udc00'])('a category %j is refused', (name) => {
   const column = (vocabulary: string[]) => ({
@@ -23,7 +23,7 @@ it('a vocabulary has a count for each word', () => {
     statistics: { count: 1, missing: 0, counts: Array.from({ length: counts }, () => 0) },
   });
   const issuesOf = (...columns: object[]) =>
-    datasetManifestSchema.safeParse({
+    givenManifestSchema.safeParse({
       format: 'paceline.dataset',
       version: 1,
       columns,

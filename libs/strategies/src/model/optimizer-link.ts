@@ -174,6 +174,8 @@ export class OptimizerLink {
     for (const [s, [field, suffix]] of this.fields.entries()) {
       const slots = this.slotsOf(field);
       for (const [i, weight] of this.weights.entries()) slots[i] = this.written(slots[i], weight, values[s]!, suffix);
+      // Of weights that are frozen now.
+      for (const left of slots.splice(this.weights.length)) left?.variable.dispose();
       this.held.set(field, slots);
     }
     this.count(this.steps);

@@ -53,7 +53,7 @@ test.each(RUN_MODES)('mode %s: scaled 1 → 4 → 2 → 3 workers while it runs'
 
 test('scaled below the workers that it is to begin with, before its first round: it says what it waits for, and begins with those that are wanted', async () => {
   const reasons = new Set<string>();
-  const { result } = await play({ ...base, workers: 1, shape: { ...shape, startWorkers: 2 } }, (cluster) => {
+  const { result, cluster } = await play({ ...base, workers: 1, shape: { ...shape, startWorkers: 2 } }, (cluster) => {
     always(cluster, () => reasons.add(cluster.control.reason));
     when(
       cluster,
@@ -62,6 +62,7 @@ test('scaled below the workers that it is to begin with, before its first round:
     );
   });
   expect([...reasons]).toContain('waits for 1 more worker to take a step task: it begins with 2');
+  expect(events(cluster, 'training.started')).toHaveLength(1);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
 });
 

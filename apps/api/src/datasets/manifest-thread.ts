@@ -1,2 +1,0 @@
-/** The name under which runs know the process of a manifest. */
-export { issuesFault, ManifestChild as ManifestThread } from './manifest-child.js';
