@@ -3,7 +3,7 @@ import type { CompletedCheckpoint, Journal } from '@paceline/exchange';
 import { pinsOf, type Pin, type PlacementJob } from '@paceline/control-plane';
 import { createOptimizer, layoutHash, type Layout, type Schedule } from '@paceline/learning';
 import { appliedByServers, comparableConfig } from '@paceline/spec';
-import { configHash, MANIFEST_VERSION, type CheckpointId, type Checkpoints, type Manifest } from '@paceline/storage';
+import { configHash, MANIFEST_VERSION, StorageError, type CheckpointId, type Checkpoints, type Manifest } from '@paceline/storage';
 
 export interface CheckpointPublisherOptions {
   readonly checkpoints: Checkpoints;
@@ -28,6 +28,12 @@ interface Published {
   readonly toldAs: number;
 }
 
+interface PublishedRecord {
+  readonly bytes: number;
+  readonly sha256: string;
+  readonly loss: number | null;
+}
+
 export class CheckpointPublisher {
   private readonly lineage: Manifest['lineage'];
   private published: Published[] = [];
@@ -42,9 +48,25 @@ export class CheckpointPublisher {
   }
 
   /** @throws StorageError */
-  async publish(checkpoint: CompletedCheckpoint): Promise<{ bytes: number; sha256: string; loss: number | null }> {
+  async publish(checkpoint: CompletedCheckpoint): Promise<PublishedRecord> {
     const { checkpoints } = this.options;
-    const { sha256 } = await checkpoints.publish(this.manifest(checkpoint));
+    try {
+      const { sha256 } = await checkpoints.publish(this.manifest(checkpoint));
+      return this.recordOf(checkpoint, sha256);
+    } catch (error) {
+      if (!(error instanceof StorageError) || error.code !== 'ALREADY_EXISTS') throw error;
+      return this.found(checkpoint.generation);
+    }
+  }
+
+  /** One that a coordinator before this one has published, perhaps without being heard. @throws StorageError where there is none */
+  async found(round: number): Promise<PublishedRecord> {
+    const { checkpoints, job } = this.options;
+    const { manifest, sha256 } = await checkpoints.open({ runId: job.runId, attempt: job.attempt, round });
+    return this.recordOf({ files: manifest.shards, loss: manifest.loss }, sha256);
+  }
+
+  private recordOf(checkpoint: Pick<CompletedCheckpoint, 'files' | 'loss'>, sha256: string): PublishedRecord {
     return { bytes: checkpoint.files.reduce((sum, { bytes }) => sum + bytes, 0), sha256, loss: checkpoint.loss };
   }
 

@@ -176,7 +176,11 @@ export class CoordinatorHost implements CoordinatorSurroundings {
   }
 
   publishCheckpoint(checkpoint: CompletedCheckpoint): void {
-    void this.publish(checkpoint);
+    void this.publish(checkpoint.generation, () => this.checkpoints.publish(checkpoint));
+  }
+
+  findCheckpoint(generation: number): void {
+    void this.publish(generation, () => this.checkpoints.found(generation));
   }
 
   collectWeights(values: Measures, generation?: number): void {
@@ -299,16 +303,17 @@ export class CoordinatorHost implements CoordinatorSurroundings {
     };
   }
 
-  private async publish(checkpoint: CompletedCheckpoint): Promise<void> {
+  /** @param record makes the checkpoint exist, or finds it */
+  private async publish(generation: number, record: () => ReturnType<CheckpointPublisher['found']>): Promise<void> {
     const { machine, owner } = this;
     try {
-      const record = await this.checkpoints.publish(checkpoint);
+      const published = await record();
       let isTold = false;
-      owner.guard(() => void (isTold = machine.stops.published(checkpoint.generation, record)));
+      owner.guard(() => void (isTold = machine.stops.published(generation, published)));
       if (!isTold || this.isClosed) return; // superseded, too late, or another's: it is no reason to let an older one go
-      this.checkpoints.told(checkpoint.generation);
+      this.checkpoints.told(generation);
     } catch (error) {
-      owner.guard(() => machine.stops.failed(checkpoint.generation, (error as Error).message));
+      owner.guard(() => machine.stops.failed(generation, (error as Error).message));
       return;
     }
     await this.sweep();

@@ -220,6 +220,24 @@ test.each(['sync', 'async'] as const)(
   },
 );
 
+test('the coordinator is lost between the manifest of the final checkpoint and its report: its successor finds it', async () => {
+  let wasThere = false;
+  const { cluster, result } = await playOn({ ...base, shape: { ...shape, checkpointEveryRounds: 3 } }, (cluster) => {
+    cluster.run.spoiled.clear();
+    const isThere = () =>
+      cluster.disk.present.files().some((file) => file.includes(`-r${shape.rounds}/`) && file.endsWith('manifest.json'));
+    when(cluster, isThere, () => {
+      wasThere = !cluster.control.checkpoints.some(({ round }) => round === shape.rounds);
+      cluster.network.count('kill a server');
+      killServer(cluster, 0);
+    });
+  });
+  expect([wasThere, result.outcome]).toEqual([true, 'SUCCEEDED']);
+  expect(events(cluster, 'checkpoint.written').filter(({ data }) => data['round'] === shape.rounds)).toHaveLength(1);
+  expect(events(cluster, 'checkpoint.failed')).toEqual([]);
+  expect(cluster.control.checkpoints.some(({ round }) => round === shape.rounds)).toBe(true);
+});
+
 test('the coordinator is lost while the final checkpoint is written that has what a codec keeps: the run ends without it, and says so', async () => {
   const codec = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;
   const { cluster } = await lostWhileFinalIsWritten({ shape: { codec } });
