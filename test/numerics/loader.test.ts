@@ -33,7 +33,7 @@ it('rows that cannot be read fail with the reason, prepared or not, and other ro
 
 it('a loader that does not answer is waited for until the deadline, and not when nothing is wanted any more', () => {
   expect(heard.late).toEqual({
-    code: 'DATASET_UNREADABLE',
+    code: 'DATASET_AWAY',
     message: expect.stringContaining('the rows of round 2, replica 0 were not read within 1500 ms') as string,
   });
   expect(heard.waitedMs).toBeGreaterThan(1_400);

@@ -1,5 +1,6 @@
 -- The small parts of a spec, for whoever reads many runs at once: "model" is its zoo name or how many layers its topology has.
 -- Escapes of U+0000 and of halves of characters, which jsonb refuses, are left out. What is called here depends on nothing but its input.
+-- All of "Run" is written anew under its lock: apis are stopped meanwhile, as with every new version before 1.0.0.
 CREATE FUNCTION "shortSpecOf"("spec" json) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT coalesce(jsonb_object_agg(part.key, CASE WHEN part.key <> 'model' OR jsonb_typeof(part.value) = 'string' THEN part.value
            WHEN jsonb_typeof(part.value #> '{topology,config,layers}') = 'array'
