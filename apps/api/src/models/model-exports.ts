@@ -78,7 +78,12 @@ export class ModelExports {
    * @throws Fault NOT_FOUND, TOO_BUSY, TOO_LARGE
    */
   async model(run: Run, round: number | undefined, openFolder: () => Promise<string>): Promise<TrainedModel> {
-    const { spec: stored, model, data, datasetVersion } = await this.database.run.findUniqueOrThrow({
+    const {
+      spec: stored,
+      model,
+      data,
+      datasetVersion,
+    } = await this.database.run.findUniqueOrThrow({
       where: { id: run.id },
       select: { spec: true, model: true, data: true, datasetVersion: { select: { id: true, manifestBytes: true } } },
     });
