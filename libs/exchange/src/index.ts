@@ -23,6 +23,7 @@ export { COORDINATOR_ROWS } from './sync/coordinator-table.js';
 export { type Measures, type Measuring, UNMEASURED } from './attempt/measures.js';
 export type { EndWeights, ValidationPlan, Verdict } from './attempt/validations.js';
 export type { CompletedCheckpoint } from './attempt/checkpoints.js';
+export type { PublishedCheckpoint } from './attempt/stops.js';
 export { Coordinator } from './attempt/coordinator.js';
 export { Rounds } from './sync/rounds.js';
 export { Member } from './sync/member.js';

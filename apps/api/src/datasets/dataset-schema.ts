@@ -3,7 +3,7 @@ import { SPLITS, type Column, type DatasetManifest } from '@paceline/spec';
 import type { DatasetColumn, DatasetSchema } from './dataset.types.js';
 
 const SHOWN_ENTRIES = 100;
-/** Of the words of all columns that are shown at once. */
+/** The words of all columns that are shown at once have so many characters at most. */
 const SHOWN_CHARACTERS = 1 << 20;
 
 /** @param first columns that are shown, from `offset` on */

@@ -116,7 +116,7 @@ export function issuesFault(issues: readonly { readonly path: string; readonly m
   return new Fault('INVALID_INPUT', detail.slice(0, MAX_DETAIL), undefined, issues);
 }
 
-/** Of the bundle, where the api is started from it. When this file is run from its source (tests), the built neighbour is taken. */
+/** The file of the process: the one in the bundle, where the api is started from it. When this file is run from its source (tests), the built neighbour is taken. */
 function entry(): string {
   const beside = new URL('./manifest-process.js', import.meta.url);
   if (existsSync(beside)) return fileURLToPath(beside);

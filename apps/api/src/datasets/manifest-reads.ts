@@ -1,5 +1,5 @@
 /**
- * Whose manifest is in memory when: each has up to 32 MiB as text and several times as much as objects. A team reads one at a time, so that others
+ * Turns decide whose manifest is in memory when: each has up to 32 MiB as text and several times as much as objects. A team reads one at a time, so that others
  * wait for one read of it at most.
  */
 import { getHeapStatistics } from 'node:v8';
@@ -12,7 +12,7 @@ const LARGE: TurnLimits = { atOnce: 1, waiting: 100, waitingOfTeam: 10, waitMs: 
 const PROCESSES: TurnLimits = { atOnce: 2, atOnceOfTeam: 1, waiting: 100, waitingOfTeam: 25, waitMs: 120_000 };
 /** What one byte of a manifest takes as text and as objects is 5.4 at worst; the rest is for what is made of it. */
 const HEAP_OF_BYTE = 8;
-/** Of the heap of the api, what everything else has. */
+/** The part of the heap of the api that everything else has. */
 const OTHER_HEAP_BYTES = 96 << 20;
 
 export class ManifestReads {

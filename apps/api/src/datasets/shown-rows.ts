@@ -16,7 +16,7 @@ const MAX_IMAGES_BYTES = 8 << 20;
 /** What an answer needs beside the manifest, which is let go of before. */
 export interface AnswerContext {
   readonly teamId: string;
-  /** Of a shard, at most. */
+  /** The header of a shard has so many bytes at most. */
   readonly headerBytes: number;
   use<T>(work: (store: ObjectStore) => Promise<T>): Promise<T>;
 }

@@ -10,16 +10,16 @@ import { Fault } from '../fault.js';
 import { whenOver } from '../http/stalled-answers.js';
 import type { Run } from './run.types.js';
 
-/** Of one request: some thousand usual specs, or four of the largest. */
+/** A request may have so many bytes of specs: some thousand usual ones, or four of the largest. A team has as many at a time. */
 const OF_A_REQUEST = 8 << 20;
 const OF_A_TEAM = OF_A_REQUEST;
 const OF_ALL_REQUESTS = 16 << 20;
-/** Read by one statement. */
+/** One statement reads so many specs. */
 const AT_ONCE = 10;
 
-/** Who asks, as long as that lasts. */
+/** A request or a subscription that asks for specs. */
 export interface Asking {
-  /** Of an HTTP request. */
+  /** An HTTP request has one: its specs are in memory until the answer is sent. */
   readonly reply?: { readonly raw: ServerResponse };
 }
 
@@ -58,8 +58,8 @@ export class RunSpecs {
         'INVALID_INPUT',
         `The specs of these runs have more than ${OF_A_REQUEST >> 20} MiB. Ask for the \`spec\` of fewer runs at a time, or for \`shortSpec\`, which leaves out what is large.`,
       );
-    const hasRoom = [this.ofTeam(teamId), this.inUse].every((inUse, i) => inUse === 0 || inUse + bytes <= [OF_A_TEAM, OF_ALL_REQUESTS][i]!);
-    if (reply && !hasRoom)
+    const isFull = (inUse: number, most: number): boolean => inUse > 0 && inUse + bytes > most;
+    if (reply && (isFull(this.ofTeam(teamId), OF_A_TEAM) || isFull(this.inUse, OF_ALL_REQUESTS)))
       throw new Fault('TOO_BUSY', 'Many large specs are being sent. Ask for fewer at a time, and try again shortly.', 1);
     const isFirst = !this.asked.has(asking);
     this.asked.set(asking, taken);

@@ -9,7 +9,7 @@
  */
 import type { FailureCause } from '@paceline/protocol';
 import { FAILURE_CAUSES } from '../contract/reports.js';
-import { chargeRestart, excuseRestart, LONGEST_PAUSE_MS, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
+import { chargeRestart, excuseRestart, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
 import { hasLiveAttempt, type RunStatus } from './run-status.js';
 
 /** Causes that the control plane sees by itself, beside those that coordinators name. */
@@ -165,7 +165,7 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
       to: 'RECOVERING',
       reason: `${end.message}; the checkpoint store does not answer: it is tried again, and no restart is charged`,
       count: charge.count,
-      restartAfterMs: Math.round(LONGEST_PAUSE_MS / 2 + (random() * LONGEST_PAUSE_MS) / 2),
+      restartAfterMs: restartPauseMs(Infinity, random),
     };
   return {
     row: isShared ? 'sharedLoss' : 'restart',

@@ -57,7 +57,7 @@ export const restartsLeft = ({ used, total }: RestartCount, budget: number): num
 /**
  * Pause before the n-th restart without progress: doubles, and lies anywhere in its upper half, so that runs which lost one
  * host together do not come back together.
- * @param used restarts without progress, this one included
+ * @param used restarts without progress, this one included; Infinity is the longest pause
  * @param random uniform in [0, 1)
  */
 export function restartPauseMs(used: number, random: () => number): number {

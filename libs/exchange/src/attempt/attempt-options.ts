@@ -31,7 +31,7 @@ export interface CoordinatorSurroundings {
   /** All shards have written their part: stores the manifest, then calls `stops.published` or `stops.failed`. */
   publishCheckpoint(checkpoint: CompletedCheckpoint): void;
   /** A server says that the checkpoint is complete already, by a coordinator before this one: looks for it, then does the same. */
-  findCheckpoint?(generation: number): void;
+  findCheckpoint(generation: number): void;
   /**
    * Called once after evaluation: collects and writes the weights, then calls `finish.weightsCollected`.
    * @param generation those of an earlier one, from its checkpoint; left out: the present ones

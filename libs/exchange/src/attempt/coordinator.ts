@@ -142,7 +142,7 @@ export class Coordinator<Plan extends WorkPlan = WorkPlan, Options extends Attem
       case 'part-written':
         return this.stops.partWritten(index, message);
       case 'part-failed':
-        if (message.code === 'ALREADY_EXISTS') return this.attempt.options.surroundings.findCheckpoint?.(message.generation);
+        if (message.code === 'ALREADY_EXISTS') return this.attempt.options.surroundings.findCheckpoint(message.generation);
         return this.stops.failed(message.generation, `parameter server ${index}: ${message.code}: ${message.message}`);
       case 'stopping':
         return this.stops.shutdown(`parameter server ${index}: ${message.reason}`);

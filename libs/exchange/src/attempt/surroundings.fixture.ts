@@ -3,6 +3,7 @@ import type { CoordinatorSurroundings } from './attempt-options.js';
 
 export const surroundings = (over: CoordinatorSurroundings['over'] = () => undefined): CoordinatorSurroundings => ({
   publishCheckpoint: () => undefined,
+  findCheckpoint: () => undefined,
   collectWeights: () => undefined,
   serverBack: () => undefined,
   concluded: (end) => end.say(),

@@ -1,5 +1,5 @@
 /** The coordinator's part of a checkpoint: the manifest over what all servers have written, then the sweep of older ones. */
-import type { CompletedCheckpoint, Journal } from '@paceline/exchange';
+import type { CompletedCheckpoint, Journal, PublishedCheckpoint } from '@paceline/exchange';
 import { pinsOf, type Pin, type PlacementJob } from '@paceline/control-plane';
 import { createOptimizer, layoutHash, type Layout, type Schedule } from '@paceline/learning';
 import { appliedByServers, comparableConfig } from '@paceline/spec';
@@ -28,12 +28,6 @@ interface Published {
   readonly toldAs: number;
 }
 
-interface PublishedRecord {
-  readonly bytes: number;
-  readonly sha256: string;
-  readonly loss: number | null;
-}
-
 export class CheckpointPublisher {
   private readonly lineage: Manifest['lineage'];
   private published: Published[] = [];
@@ -48,7 +42,7 @@ export class CheckpointPublisher {
   }
 
   /** @throws StorageError */
-  async publish(checkpoint: CompletedCheckpoint): Promise<PublishedRecord> {
+  async publish(checkpoint: CompletedCheckpoint): Promise<PublishedCheckpoint> {
     const { checkpoints } = this.options;
     try {
       const { sha256 } = await checkpoints.publish(this.manifest(checkpoint));
@@ -60,13 +54,13 @@ export class CheckpointPublisher {
   }
 
   /** One that a coordinator before this one has published, perhaps without being heard. @throws StorageError where there is none */
-  async found(round: number): Promise<PublishedRecord> {
+  async found(round: number): Promise<PublishedCheckpoint> {
     const { checkpoints, job } = this.options;
     const { manifest, sha256 } = await checkpoints.open({ runId: job.runId, attempt: job.attempt, round });
     return this.recordOf({ files: manifest.shards, loss: manifest.loss }, sha256);
   }
 
-  private recordOf(checkpoint: Pick<CompletedCheckpoint, 'files' | 'loss'>, sha256: string): PublishedRecord {
+  private recordOf(checkpoint: Pick<CompletedCheckpoint, 'files' | 'loss'>, sha256: string): PublishedCheckpoint {
     return { bytes: checkpoint.files.reduce((sum, { bytes }) => sum + bytes, 0), sha256, loss: checkpoint.loss };
   }
 

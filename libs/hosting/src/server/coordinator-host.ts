@@ -13,6 +13,7 @@ import {
   type FrameReceiver,
   type Measures,
   type Outcome,
+  type PublishedCheckpoint,
   type Succession,
 } from '@paceline/exchange';
 import type { PlacementJob, RunResult } from '@paceline/control-plane';
@@ -304,7 +305,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
   }
 
   /** @param record makes the checkpoint exist, or finds it */
-  private async publish(generation: number, record: () => ReturnType<CheckpointPublisher['found']>): Promise<void> {
+  private async publish(generation: number, record: () => Promise<PublishedCheckpoint>): Promise<void> {
     const { machine, owner } = this;
     try {
       const published = await record();

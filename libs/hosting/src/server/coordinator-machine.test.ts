@@ -44,6 +44,7 @@ function begun(codec: object, firstRound: number, ids: readonly string[] = ['w']
     schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
     surroundings: {
       publishCheckpoint: nothing,
+      findCheckpoint: nothing,
       collectWeights: nothing,
       serverBack: nothing,
       concluded: (end) => end.say(),

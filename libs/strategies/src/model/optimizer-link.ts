@@ -174,7 +174,7 @@ export class OptimizerLink {
     for (const [s, [field, suffix]] of this.fields.entries()) {
       const slots = this.slotsOf(field);
       for (const [i, weight] of this.weights.entries()) slots[i] = this.written(slots[i], weight, values[s]!, suffix);
-      // Of weights that are frozen now.
+      // Slots of weights that are frozen now have no place any more: tf.js finds slots by their position.
       for (const left of slots.splice(this.weights.length)) left?.variable.dispose();
       this.held.set(field, slots);
     }
