@@ -81,6 +81,27 @@ test.runIf(IS_SOAK)('over a slow link of the server the workers take its shard o
   await pickedOf(id);
 });
 
+test.runIf(IS_SOAK)('local updates are picked where they are allowed: a later attempt begins with them, and has fewer rounds', async () => {
+  const { id } = await stack.client.createRun({
+    ...auto,
+    strategy: { kind: 'auto', startWorkers: 2, localSteps: 8 },
+    codec: { kind: 'auto' },
+    learningRate: { schedule: 'cosine' },
+  });
+  const { attempt, result, spec, progress } = await untilStatus(stack, id, ['SUCCEEDED'], 120_000);
+  expect(await pickedOf(id)).toMatchObject({
+    kind: 'local-update',
+    why: expect.stringMatching(/local updates: .* every 8 steps: that saves \d\d %$/) as string,
+  });
+  expect([attempt, result!.rounds, progress.totalRounds]).toEqual([2, ROUNDS / 8, ROUNDS / 8]);
+  expect(spec).toMatchObject({
+    strategy: { localSteps: 8, innerState: 'keep', outerLearningRate: 1.5 },
+    codec: { kind: 'top-k', errorFeedback: true, parameters: 'int8' },
+    length: { rounds: ROUNDS / 8 },
+    learningRate: { decayRounds: ROUNDS / 8 },
+  });
+});
+
 test.runIf(IS_SOAK)('with codec auto the codec is picked first, and the strategy by rounds that have it', async () => {
   const { id } = await stack.client.createRun({ ...auto, codec: { kind: 'auto' }, checkpoint: { everyRounds: 5 } });
   const { attempt, codec, result } = await untilStatus(stack, id, ['SUCCEEDED'], 120_000);

@@ -1,5 +1,6 @@
 /** What `strategy: auto` picks, by numbers. */
 import { expect, test } from 'vitest';
+import { allowedLocalUpdates, withLocalRounds } from './auto-local-updates.js';
 import { onlyStrategy, pickStrategy, picksStrategy, type MeasuredExchange } from './auto-strategy.js';
 import { comparableConfig } from './comparable-config.js';
 import { parseRunSpec, type RunSpec, type RunSpecInput } from './run-spec.js';
@@ -102,6 +103,106 @@ test('a checkpoint that was written before the pick is one of what was picked, a
   expect(workers).toEqual(servers);
   expect(comparableConfig(specOf({ strategy: { kind: 'local-update' } }))).not.toEqual(servers);
   expect(comparableConfig(specOf({ strategy: { kind: 'parameter-server', mode: 'ssp' } }))).not.toEqual(servers);
+});
+
+test.each<[what: string, input: RunSpecInput, more: Partial<MeasuredExchange>, picked: string, why: RegExp]>([
+  // With a fifth of the two megabytes a worker's exchange every 20 steps takes 20 ms of the 50 ms step.
+  [
+    'they halve the time of a step',
+    {},
+    {},
+    'local-update',
+    /; local updates: 70 ms are expected for a step, with an exchange of 4\.00 MB every 20 steps: that saves 53 %$/,
+  ],
+  [
+    'they do not',
+    {},
+    { stepMs: 300 },
+    'multi-worker-mirrored',
+    /saves 43 %; local updates: 320 ms .*: they have to halve the time of a step/,
+  ],
+  ['a fast link', {}, { waitMs: 4 }, 'parameter-server', /which the links do not bound$/],
+  [
+    'the codec is picked too',
+    { codec: { kind: 'auto' } },
+    { codec: { kind: 'int8', parameters: 'int8' } },
+    'local-update',
+    /at most 0\.69 MB every 20 steps/,
+  ],
+  ['the codec is named', { codec: { kind: 'int8' } }, {}, 'local-update', /exchange of 3\.02 MB every 20 steps/],
+  [
+    'steps alone are long',
+    { strategy: { kind: 'auto', localSteps: 2 } },
+    { stepMs: 1, waitMs: 200 },
+    'multi-worker-mirrored',
+    /101 ms .*: they have to halve/,
+  ],
+])('local updates, where localSteps allows them: %s', (_, input, more, picked, why) => {
+  const spec = specOf({ strategy: { kind: 'auto', localSteps: 20 }, ...input });
+  const { strategy, codec, why: said } = pickStrategy(spec, { ...SLOW, ...more }, 2);
+  expect(said).toMatch(why);
+  expect(strategy.kind).toBe(picked);
+  if (strategy.kind !== 'local-update') return;
+  const isOpen = input.codec?.kind === 'auto';
+  expect(strategy).toMatchObject({
+    servers: 1,
+    localSteps: 20,
+    innerState: 'keep',
+    outerOptimizer: 'sgd',
+    ...(isOpen ? { outerLearningRate: 1.5 } : {}),
+  });
+  expect(codec).toMatchObject(
+    isOpen ? { kind: 'top-k', density: 0.02, values: 'int2', errorFeedback: true, parameters: 'int8' } : (spec.codec ?? {}),
+  );
+  expect(
+    pickStrategy(spec, { ...SLOW, ...more }, 2, ({ strategy: { kind } }) => (kind === 'local-update' ? 'no' : undefined)).strategy.kind,
+  ).toBe('multi-worker-mirrored');
+});
+
+test('what a spec counts in rounds is as many steps with local updates', () => {
+  const spec = specOf({
+    strategy: { kind: 'auto', localSteps: 20, startWorkers: 2 },
+    length: { rounds: 1010 },
+    learningRate: { schedule: 'cosine', warmupRounds: 10, decayRounds: 400 },
+    validation: { everyRounds: 100 },
+    checkpoint: { everyRounds: 55, everySeconds: 30 },
+    codec: { kind: 'auto' },
+  });
+  const local = withLocalRounds(spec, allowedLocalUpdates(spec)!);
+  expect(local).toMatchObject({
+    length: { rounds: 51 },
+    learningRate: { schedule: 'cosine', warmupRounds: 1, decayRounds: 20 },
+    validation: { everyRounds: 5 },
+    checkpoint: { everyRounds: 3, everySeconds: 30 },
+    strategy: { kind: 'local-update', startWorkers: 2 },
+  });
+  expect(parseRunSpec(local)).toMatchObject({ ok: true, spec: local });
+  expect(withLocalRounds(specOf({ strategy: { kind: 'auto', localSteps: 20 } }), allowedLocalUpdates(spec)!).length).toEqual(
+    specOf().length,
+  );
+  expect(allowedLocalUpdates(specOf())).toBeUndefined();
+});
+
+test.each<[what: string, input: RunSpecInput, issue: RegExp]>([
+  [
+    'lamb',
+    { optimizer: { name: 'lamb' } },
+    /^strategy\.localSteps: lets auto pick local-update, and optimizer\.name lamb does not go with local-update/,
+  ],
+  [
+    'rounds that are skipped',
+    { gradient: { nonFinite: 'skip' } },
+    /^strategy\.localSteps: .* and strategy\.innerState keep does not go with nonFinite skip/,
+  ],
+  [
+    'sparse embeddings',
+    { embeddings: { kind: 'sparse' } },
+    /^strategy\.localSteps: .* and strategy\.kind local-update does not go with sparse/,
+  ],
+  ['one step', { strategy: { kind: 'auto', localSteps: 1 } }, /^strategy\.localSteps: /],
+])('localSteps of auto are refused beside %s', (_, input, issue) => {
+  const result = parseRunSpec({ strategy: { kind: 'auto', localSteps: 20 }, replicas: 4, ...input });
+  expect(result.ok ? [] : result.issues.map(({ path, message }) => `${path}: ${message}`)).toEqual([expect.stringMatching(issue)]);
 });
 
 test('auto is refused beside what it does not go with', () => {

@@ -1,6 +1,6 @@
 /**
- * `strategy: auto`: which strategy a run is worth, among those that end with equal bits. Pure functions of the spec, of who is there, and of what the first
- * rounds have measured.
+ * `strategy: auto`: which strategy a run is worth, among those that end with equal bits, and local updates where the spec allows them. Pure functions of the
+ * spec, of who is there, and of what the first rounds have measured.
  *
  *   only one can serve the run  ── at its creation ──> that one
  *   otherwise                   ── rounds over parameter servers are measured ──> the one with the shortest round
@@ -9,9 +9,11 @@
  *
  *   parameter-server        a worker sends its gradients and gets the parameters; a server does so for all workers, with its share of the vector
  *   multi-worker-mirrored   n workers send and get (n − 1)/n of that, as each holds a share itself
+ *   local-update            as parameter-server, with its own codec, once in `localSteps` steps
  *
  * With `codec: auto` too, the codec is picked before, and the rounds that are measured have it.
  */
+import { allowedLocalUpdates, withLocalRounds } from './auto-local-updates.js';
 import { encodedBits, picksCodec, sentParameterBits, type CodecSpec } from './codec-spec.js';
 import { parseStoredSpec, type RunSpec } from './run-spec.js';
 import type { StrategySpec } from './strategy.js';
@@ -48,6 +50,8 @@ export interface MeasuredExchange {
 export interface PickedStrategy {
   /** With every default filled in. */
   readonly strategy: StrategySpec;
+  /** In place of that of the spec, where local updates are picked and the spec left its codec to be picked too. */
+  readonly codec?: CodecSpec | undefined;
   readonly why: string;
 }
 
@@ -56,6 +60,8 @@ const LEAST_SHARE = 0.15;
 const LEAST_MS = 3;
 /** On one core a worker that holds a shard computes and updates in turns: it has to save more. */
 const LEAST_SHARE_ONE_CORE = 0.3;
+/** Local updates change what is trained, so a step has to take this share of its time with the others at most. */
+const LOCAL_SHARE = 0.5;
 /** From here on the wait is work of processes, as on Unix sockets, which a strategy moves and does not save. A gigabit each way is 250 MB/s at most. */
 const FAST_BYTES_PER_SECOND = 260e6;
 
@@ -77,8 +83,10 @@ const byWorkers = ({ accumulate, standby }: AutoStrategy, workers: number): obje
 });
 
 /** The strategy as the run would have it, or why it cannot. */
-function fitting(spec: RunSpec, strategy: object): StrategySpec | string {
-  const result = parseStoredSpec(Object.assign({}, spec, { strategy }));
+const fitting = (spec: RunSpec, strategy: object): StrategySpec | string => strategyOf(Object.assign({}, spec, { strategy }));
+
+function strategyOf(spec: object): StrategySpec | string {
+  const result = parseStoredSpec(spec);
   return result.ok ? result.spec.strategy : result.issues.map(({ path, message }) => `${path} ${message}`).join('; ');
 }
 
@@ -108,38 +116,105 @@ export function pickStrategy(
   shardWorkers: number,
   refuses?: (other: RunSpec) => string | undefined,
 ): PickedStrategy {
-  const { strategy: asked, replicas } = spec;
+  const { strategy: asked } = spec;
   if (asked.kind !== 'auto') throw new Error(`the strategy is ${asked.kind} already`);
   const servers = fitting(spec, byServers(asked));
   if (typeof servers === 'string') throw new Error(`a spec of strategy auto is none of parameter-server: ${servers}`);
-  const { stepMs, waitMs, latencyMs, denseBytes, nodes, workers: n, cores } = measured;
+  const picking: Picking = { measured, expected: expectedOf(spec, measured), shardWorkers, refuses };
+  const members = byWorkers(asked, Math.min(spec.replicas, measured.workers));
+  return withLocalUpdates(spec, exactStrategy(spec, servers, members, picking), picking);
+}
+
+interface Picking {
+  readonly measured: MeasuredExchange;
+  readonly expected: Expected;
+  readonly shardWorkers: number;
+  readonly refuses: ((other: RunSpec) => string | undefined) | undefined;
+}
+
+/** What a round takes with each strategy, by what was measured with parameter servers. */
+interface Expected {
+  readonly transferMs: number;
+  /** On the busiest link. */
+  readonly bytes: number;
+  readonly serversMs: number;
+  readonly workersMs: number;
+  readonly bytesPerSecond: number;
+  readonly cores: number;
+  readonly numbers: string;
+}
+
+function expectedOf(spec: RunSpec, measured: MeasuredExchange): Expected {
+  const { stepMs, waitMs, latencyMs, nodes, workers: n, servers, cores } = measured;
   const transferMs = Math.max(0, waitMs - latencyMs);
   const codec = codecOf(spec, measured);
-  const ofWorker = (denseBytes * (nodes * encodedBits(codec) + sentParameterBits(codec))) / 32;
-  const ofServer = (n * ofWorker) / measured.servers;
-  const busiest = Math.max(ofWorker, ofServer);
+  const ofWorker = bytesOfWorker(codec, nodes, measured);
+  const bytes = busiest(ofWorker, measured);
   const ofMember = (ofWorker * (n - 1)) / n;
-  const bytesPerSecond = transferMs > 0 ? (busiest / transferMs) * 1000 : 0;
-  const roundMs = stepMs + waitMs;
-  const expectedMs = stepMs + Math.min(waitMs, latencyMs) + (transferMs * ofMember) / busiest;
+  const bytesPerSecond = transferMs > 0 ? (bytes / transferMs) * 1000 : 0;
+  const serversMs = stepMs + waitMs;
+  const workersMs = stepMs + Math.min(waitMs, latencyMs) + (transferMs * ofMember) / bytes;
   const rate = bytesPerSecond > 0 ? `, which is ${megabytes(bytesPerSecond)}/s` : '';
   const encoded = measured.codec ? `, gradients in ${codec.kind} and parameters in ${codec.parameters}, as codec auto has picked` : '';
   const numbers =
-    `with parameter-server a round takes ${milliseconds(roundMs)}: ${milliseconds(stepMs)} step, ${milliseconds(waitMs)} exchange of ` +
-    `${isBound(codec) ? 'at most ' : ''}${megabytes(busiest)} on the busiest link of ${counted(n)} and ${counted(measured.servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}${encoded}; ` +
-    `with multi-worker-mirrored ${milliseconds(expectedMs)} are expected, for ${megabytes(ofMember)}; ${counted(cores, 'core')} for each worker`;
+    `with parameter-server a round takes ${milliseconds(serversMs)}: ${milliseconds(stepMs)} step, ${milliseconds(waitMs)} exchange of ` +
+    `${isBound(codec) ? 'at most ' : ''}${megabytes(bytes)} on the busiest link of ${counted(n)} and ${counted(servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}${encoded}; ` +
+    `with multi-worker-mirrored ${milliseconds(workersMs)} are expected, for ${megabytes(ofMember)}; ${counted(cores, 'core')} for each worker`;
+  return { transferMs, bytes, serversMs, workersMs, bytesPerSecond, cores, numbers };
+}
+
+/** Both ways, in a round of a worker that sends so many vectors. */
+const bytesOfWorker = (codec: CodecSpec, nodes: number, { denseBytes }: MeasuredExchange): number =>
+  (denseBytes * (nodes * encodedBits(codec) + sentParameterBits(codec))) / 32;
+/** A server has the vectors of all workers, for its share of the parameters. */
+const busiest = (ofWorker: number, { workers, servers }: MeasuredExchange): number => Math.max(ofWorker, (workers * ofWorker) / servers);
+
+/** Links that bound the exchange: otherwise it is work of processes, which no strategy saves. */
+const isSlow = ({ transferMs, bytesPerSecond }: Expected): boolean => transferMs > 0 && bytesPerSecond <= FAST_BYTES_PER_SECOND;
+
+/** Of the strategies with equal bits. */
+function exactStrategy(
+  spec: RunSpec,
+  servers: StrategySpec,
+  members: object,
+  { measured, expected, shardWorkers, refuses }: Picking,
+): PickedStrategy {
+  const { serversMs, workersMs, cores, numbers } = expected;
   const stays = (why: string): PickedStrategy => ({ strategy: servers, why: `${numbers}: ${why}` });
-  const workers = fitting(spec, byWorkers(asked, Math.min(replicas, n)));
+  const workers = fitting(spec, members);
   if (typeof workers === 'string') return stays(workers);
   const refusal = refuses?.(Object.assign({}, spec, { strategy: workers }));
   if (refusal !== undefined) return stays(refusal);
-  if (shardWorkers < n) return stays(`${counted(shardWorkers)} of ${n} can hold parameters`);
-  if (transferMs === 0 || bytesPerSecond > FAST_BYTES_PER_SECOND)
-    return stays('the wait is work of the processes, which the links do not bound');
-  const savedMs = roundMs - expectedMs;
+  if (shardWorkers < measured.workers) return stays(`${counted(shardWorkers)} of ${measured.workers} can hold parameters`);
+  if (!isSlow(expected)) return stays('the wait is work of the processes, which the links do not bound');
+  const savedMs = serversMs - workersMs;
   const share = cores > 1 ? LEAST_SHARE : LEAST_SHARE_ONE_CORE;
-  if (savedMs < Math.max(LEAST_MS, share * roundMs)) return stays(`that saves less than ${share * 100} % and ${LEAST_MS} ms`);
-  return { strategy: workers, why: `${numbers}: that saves ${Math.round((100 * savedMs) / roundMs)} %` };
+  if (savedMs < Math.max(LEAST_MS, share * serversMs)) return stays(`that saves less than ${share * 100} % and ${LEAST_MS} ms`);
+  return { strategy: workers, why: `${numbers}: that saves ${Math.round((100 * savedMs) / serversMs)} %` };
+}
+
+/** Local updates, where the spec allows them and they at least halve the time of a step; otherwise what was picked without them. */
+function withLocalUpdates(spec: RunSpec, exact: PickedStrategy, { measured, expected, refuses }: Picking): PickedStrategy {
+  const allowed = allowedLocalUpdates(spec);
+  if (!allowed || !isSlow(expected)) return exact;
+  const { stepMs, waitMs, latencyMs, workers: n } = measured;
+  const { strategy, codec } = allowed;
+  const { localSteps } = strategy;
+  const sent: CodecSpec = codec ?? { kind: 'none', errorFeedback: false };
+  // Every replica that is encoded is a vector of its own.
+  const nodes = sent.kind === 'none' ? measured.nodes : Math.ceil(spec.replicas / n);
+  const bytes = busiest(bytesOfWorker(sent, nodes, measured), measured);
+  const exchangeMs = Math.min(waitMs, latencyMs) + (expected.transferMs * bytes) / expected.bytes;
+  const stepsMs = stepMs + exchangeMs / localSteps;
+  const exactMs = exact.strategy.kind === 'parameter-server' ? expected.serversMs : expected.workersMs;
+  const numbers = `local updates: ${milliseconds(stepsMs)} are expected for a step, with an exchange of ${isBound(sent) ? 'at most ' : ''}${megabytes(bytes)} every ${localSteps} steps`;
+  const stays = (why: string): PickedStrategy => ({ ...exact, why: `${exact.why}; ${numbers}: ${why}` });
+  if (stepsMs > LOCAL_SHARE * exactMs) return stays('they have to halve the time of a step, as they change what is trained');
+  const local = withLocalRounds(spec, allowed);
+  const fits = strategyOf(local);
+  const refusal = typeof fits === 'string' ? fits : refuses?.(local);
+  if (refusal !== undefined) return stays(refusal);
+  return { ...allowed, why: `${expected.numbers}; ${numbers}: that saves ${Math.round(100 * (1 - stepsMs / exactMs))} %` };
 }
 
 /** How the measured rounds were encoded: as the spec says, unless it leaves that to be picked. */

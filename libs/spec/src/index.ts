@@ -37,6 +37,7 @@ export { learningRateSchema } from './learning-rate.js';
 export { isRateOver, pinDecay, rateFactor, type RateFactor, unpinDecay } from './rate-factor.js';
 export { isHeldAlone, shardCount, shardHosts } from './shard-holders.js';
 export { backupReplicasOf, isThreaded, MODES, stageCutsOf, stagesOf, startWorkersOf, threadsOf, type StrategySpec } from './strategy.js';
+export { allowedLocalUpdates, withLocalRounds } from './auto-local-updates.js';
 export {
   onlyStrategy,
   pickStrategy,

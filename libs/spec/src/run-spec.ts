@@ -7,6 +7,7 @@
  * same thing; bounds always.
  */
 import { z } from 'zod';
+import { allowedLocalUpdates } from './auto-local-updates.js';
 import { codecConflicts, codecSchema } from './codec-spec.js';
 import { datasetReferenceSchema, featuresSchema } from './datasets/features.js';
 import { embeddingConflicts, embeddingsSchema } from './embeddings.js';
@@ -252,16 +253,36 @@ export const runSpecSchema = z
         message: `accumulate (${spec.strategy.accumulate}) must not exceed the ${perReplica} examples that a replica gets per round`,
       });
     }
-    for (const [field, message] of [
-      ...strategyConflicts(spec),
-      ...codecConflicts(spec),
-      ...embeddingConflicts(spec),
-      ...optimizerConflicts(spec),
-      ...weightConflicts(spec),
-      ...validationConflicts(spec),
-    ])
+    const conflicts = conflictsOf(spec);
+    for (const [field, message] of [...conflicts, ...allowedConflicts(spec, conflicts)])
       ctx.addIssue({ code: 'custom', path: field.split('.'), message });
   });
+
+type Conflict = [field: string, message: string];
+type Conflicting = Parameters<typeof strategyConflicts>[0] &
+  Parameters<typeof codecConflicts>[0] &
+  Parameters<typeof embeddingConflicts>[0] &
+  Parameters<typeof optimizerConflicts>[0] &
+  Parameters<typeof weightConflicts>[0] &
+  Parameters<typeof validationConflicts>[0];
+
+const conflictsOf = (spec: Conflicting): Conflict[] => [
+  ...strategyConflicts(spec),
+  ...codecConflicts(spec),
+  ...embeddingConflicts(spec),
+  ...optimizerConflicts(spec),
+  ...weightConflicts(spec),
+  ...validationConflicts(spec),
+];
+
+/** What does not go with the local updates that `strategy: auto` may pick. @param own of the spec as it is, which are told anyway */
+function allowedConflicts(spec: Conflicting, own: readonly Conflict[]): Conflict[] {
+  const allowed = allowedLocalUpdates(spec);
+  if (!allowed) return [];
+  const told = new Set(own.map(([field]) => field));
+  const others = conflictsOf(Object.assign({}, spec, allowed)).filter(([field]) => !told.has(field));
+  return others.map(([field, message]) => ['strategy.localSteps', `lets auto pick local-update, and ${field} ${message}`]);
+}
 
 function weightConflicts({ weights }: { weights?: z.output<typeof weightsSchema> | undefined }): [field: string, message: string][] {
   if (!weights) return [];

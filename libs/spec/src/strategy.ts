@@ -203,6 +203,14 @@ export const autoSchema = z.strictObject({
   mode: z.literal('sync').default('sync'),
   servers,
   accumulate,
+  localSteps: z
+    .int()
+    .min(2)
+    .max(LIMITS.localSteps)
+    .describe(
+      'Lets auto pick local-update too, with so many local steps, where that at least halves the time of a step: it changes what is trained. With `codec: auto` its gradients are then sparse, with error feedback. What the spec counts in rounds is taken as steps then. Left out: auto picks strategies with equal bits alone.',
+    )
+    .optional(),
   startWorkers,
   standby,
 });

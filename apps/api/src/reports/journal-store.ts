@@ -32,7 +32,7 @@ import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { Attempts } from '../runs/attempts.js';
-import { StrategyChoices } from '../runs/strategy-choice.js';
+import { isBeforeLocalUpdates, StrategyChoices } from '../runs/strategy-choice.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 import { SteadyJournal, type Remembered } from './steady-journal.js';
@@ -207,8 +207,10 @@ export class JournalStore {
     const known = checkpointOf(outcome, run.attempt);
     if (!known) return;
     const { attempt, round, isBest = false, ...record } = known;
+    // One that was under way when local updates were picked has the slots of the optimizer before.
+    const invalidAt = (await isBeforeLocalUpdates(transaction, run.id, attempt)) ? new Date() : null;
     await transaction.checkpoint.createMany({
-      data: [{ runId: run.id, attempt, round, isBest, ...record, createdAt: new Date(outcome.atMs) }],
+      data: [{ runId: run.id, attempt, round, isBest, invalidAt, ...record, createdAt: new Date(outcome.atMs) }],
       skipDuplicates: true,
     });
     await this.attempts.forgetRemoved(transaction, run);

@@ -7,6 +7,7 @@ import { augmentationFault } from '@paceline/data';
 import { serverProcesses, type RestorePoint } from '@paceline/control-plane';
 import { createLayout, createMetricPlan } from '@paceline/learning';
 import {
+  allowedLocalUpdates,
   batchTooLarge,
   defaultLoss,
   defaultModel,
@@ -28,6 +29,7 @@ import {
   roundGrid,
   roundsOf,
   syncSteps,
+  withLocalRounds,
   workerElements,
 } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
@@ -97,7 +99,12 @@ export class PrepareRun {
     const pinned = Object.assign({}, asked, found.pinned);
     const cheap = resume ? lengthened(resume, input, pinned, gridOf(pinned, found.data)) : pinned;
     const { issues, ...length } = lengthOf(cheap, found);
-    requireNone([...issues, ...augmentationIssues(cheap, found.data), ...placingIssues(cheap, found.data, clusterSpec, resume !== null)]);
+    requireNone([
+      ...issues,
+      ...allowedIssues(cheap, found),
+      ...augmentationIssues(cheap, found.data),
+      ...placingIssues(cheap, found.data, clusterSpec, resume !== null),
+    ]);
     // Reading the training split is what costs.
     const dataset = found.learn ? accepted(await found.learn()) : found;
     const sized = Object.assign({}, cheap, dataset.pinned);
@@ -238,6 +245,12 @@ function augmentationIssues({ augmentation, features }: RunSpec, { format }: Run
 }
 
 const gridOf = (spec: RunSpec, { trainExamples }: RunData): RoundGrid => roundGrid(roundsOf(spec, trainExamples));
+
+/** What the rounds of the local updates would be that auto may pick. */
+function allowedIssues(spec: RunSpec, dataset: RunDataset): SpecIssue[] {
+  const allowed = allowedLocalUpdates(spec);
+  return allowed ? lengthOf(withLocalRounds(spec, allowed), dataset).issues : [];
+}
 
 /** Rounds by the schedule, and what makes one impossible. */
 function lengthOf(spec: RunSpec, { data, name }: RunDataset): { roundsPerEpoch: number; totalRounds: number; issues: SpecIssue[] } {

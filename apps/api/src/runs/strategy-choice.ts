@@ -7,28 +7,34 @@ import { Field, ObjectType } from '@nestjs/graphql';
 import { hasLiveAttempt, serverProcesses, type JournalEntry } from '@paceline/control-plane';
 import { exchangeMeasuresSchema, STRATEGY_MEASURED, STRATEGY_PICKED } from '@paceline/protocol';
 import {
+  allowedLocalUpdates,
   keepsEstimate,
   onlyStrategy,
   pickStrategy,
+  pinDecay,
   picksStrategy,
+  roundGrid,
+  roundsOf,
   shardHosts,
   type ModelDescription,
   type PickedStrategy,
   type RunSpec,
+  unpinDecay,
+  withLocalRounds,
 } from '@paceline/spec';
 import type { Transaction } from '../database/database.js';
 import { Fleet, type FleetRole } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Attempts } from './attempts.js';
 import { estimateIssue } from './estimate-bounds.js';
-import { specOf } from './run-row.js';
+import { shortSpecOf, specOf } from './run-row.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 
 @ObjectType({ description: 'The strategy that `strategy: auto` has picked. The spec of the run names it too.' })
 export class StrategyChoice {
-  @Field({ description: 'parameter-server or multi-worker-mirrored.' })
+  @Field({ description: 'parameter-server or multi-worker-mirrored; local-update only where the spec allows it, by `localSteps`.' })
   kind!: string;
-  @Field({ description: 'What was measured, and what was expected of the other one; or why only this one can serve the run.' })
+  @Field({ description: 'What was measured, and what was expected of the others; or why only this one can serve the run.' })
   why!: string;
 }
 
@@ -58,21 +64,25 @@ export class StrategyChoices {
     const told = entries.find((entry) => entry.kind === 'event' && entry.type === STRATEGY_MEASURED);
     const measured = told && exchangeMeasuresSchema.safeParse((told as { readonly data: unknown }).data).data;
     if (!measured || !hasLiveAttempt(run.status)) return;
-    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true, workersWanted: true } });
+    const row = await transaction.run.findUniqueOrThrow({
+      where: { id: run.id },
+      select: { spec: true, workersWanted: true, trainExamples: true, roundsPerEpoch: true, totalRounds: true },
+    });
     const spec = specOf(row);
     if (!picksStrategy(spec)) return;
     const shardWorkers = (await this.present('worker')).filter((row) => this.fleet.holdsShards(row));
-    const refuses = await this.refusing(transaction, run.id, spec);
-    const { strategy: best, why } = pickStrategy(spec, measured, shardWorkers.length, refuses);
+    const refuses = await this.refusing(transaction, run, spec);
+    const { strategy: best, codec, why } = pickStrategy(spec, measured, shardWorkers.length, refuses);
     // Seats that somebody has left the run with servers are workers with shards now.
     const most = Math.max(1 + best.standby, row.workersWanted ?? Infinity);
     const strategy = best.kind === 'multi-worker-mirrored' ? { ...best, workers: Math.min(best.workers, most) } : best;
-    const picked = Object.assign({}, spec, { strategy });
+    const { spec: picked, ...length } = adopted(spec, { strategy, codec }, row);
     await transaction.run.updateMany({
       where: { id: run.id },
       data: {
         spec: picked as unknown as Prisma.InputJsonObject,
         serverCount: serverProcesses(picked),
+        ...length,
         ...(shardHosts(strategy) === 'workers' ? { workersWanted: null } : {}),
       },
     });
@@ -82,21 +92,45 @@ export class StrategyChoices {
     await this.attempts.end(transaction, run, { kind: 'failed', cause: 'STRATEGY_PICKED', message });
   }
 
-  /** Fewer shards may have more of EF21 to write than a server may. */
+  /** Fewer shards may have more of EF21 to write than a server may; local updates begin without a checkpoint, whose slots are those of another optimizer. */
   private async refusing(
     transaction: Transaction,
-    id: string,
+    run: LockedRun,
     spec: RunSpec,
   ): Promise<((other: RunSpec) => string | undefined) | undefined> {
-    if (!keepsEstimate(spec)) return undefined;
-    const { model } = await transaction.run.findUniqueOrThrow({ where: { id }, select: { model: true } });
-    return (other) => estimateIssue(other, model as unknown as ModelDescription)?.message;
+    const hasCheckpoint =
+      allowedLocalUpdates(spec) !== undefined && (await this.attempts.nextRestore(transaction, run)).kind === 'checkpoint';
+    const row = keepsEstimate(spec)
+      ? await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { model: true } })
+      : undefined;
+    if (!hasCheckpoint && !row) return undefined;
+    return (other) =>
+      hasCheckpoint && other.strategy.kind === 'local-update'
+        ? 'the run would go on from a checkpoint that has the slots of another optimizer'
+        : row && estimateIssue(other, row.model as unknown as ModelDescription)?.message;
   }
 
   /** Live ones that speak this protocol. */
   private async present(role: FleetRole) {
     return (await this.fleet.list(role)).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row));
   }
+}
+
+/** The spec with what was picked. With local updates a round has several steps, so there are fewer of them, and a decay ends with the last one. */
+function adopted(
+  spec: RunSpec,
+  { strategy, codec }: Pick<PickedStrategy, 'strategy' | 'codec'>,
+  row: { readonly trainExamples: number; readonly roundsPerEpoch: bigint; readonly totalRounds: bigint },
+): { readonly spec: RunSpec; readonly roundsPerEpoch?: number; readonly totalRounds?: number } {
+  if (strategy.kind !== 'local-update') return { spec: Object.assign({}, spec, { strategy }) };
+  const { globalBatch } = spec;
+  const before = { globalBatch, roundsPerEpoch: Number(row.roundsPerEpoch), totalRounds: Number(row.totalRounds) };
+  const open = Object.assign({}, spec, spec.learningRate && { learningRate: unpinDecay(spec.learningRate, before) });
+  const picked = withLocalRounds(open, codec ? { strategy, codec } : { strategy });
+  const { roundsPerEpoch, roundsIn } = roundGrid(roundsOf(picked, row.trainExamples));
+  const totalRounds = 'rounds' in picked.length ? picked.length.rounds : roundsIn(picked.length.epochs);
+  const learningRate = pinDecay(picked.learningRate, { globalBatch, roundsPerEpoch, totalRounds });
+  return { spec: Object.assign({}, picked, learningRate && { learningRate }), roundsPerEpoch, totalRounds };
 }
 
 export const eventOf = ({ strategy, why }: PickedStrategy, attempt: number) => ({
@@ -106,6 +140,14 @@ export const eventOf = ({ strategy, why }: PickedStrategy, attempt: number) => (
   data: { kind: strategy.kind, why: why.slice(0, MOST_WHY) },
   at: new Date(),
 });
+
+/** Whether `strategy: auto` has picked local updates in this attempt or a later one: it does not go on from the checkpoints of this one. */
+export async function isBeforeLocalUpdates(transaction: Transaction, runId: string, attempt: number): Promise<boolean> {
+  const { strategy } = shortSpecOf(await transaction.run.findUniqueOrThrow({ where: { id: runId }, select: { shortSpec: true } }));
+  if (strategy.kind !== 'local-update') return false;
+  const event = await transaction.runEvent.findFirst({ where: { runId, type: STRATEGY_PICKED, attempt: { gte: attempt } } });
+  return event !== null;
+}
 
 /** Null where the strategy was named, and before it was picked. */
 export async function strategyChoiceOf(

@@ -36,9 +36,10 @@ export const hasEvenEpochs = (spec: unknown): boolean => object(object(spec)['st
 
 /** How long a round is, where it is several steps: ", 20 local steps each" */
 export function stepsText(spec: unknown): string {
-  const { localSteps, stepsPerExecution } = object(object(spec)['strategy']);
+  const { kind, localSteps, stepsPerExecution } = object(object(spec)['strategy']);
   if (typeof stepsPerExecution === 'number' && stepsPerExecution > 1) return `, ${stepsPerExecution} steps each`;
-  return typeof localSteps === 'number' && localSteps > 1 ? `, ${localSteps} local steps each` : '';
+  // With auto they are those that it may pick.
+  return kind !== 'auto' && typeof localSteps === 'number' && localSteps > 1 ? `, ${localSteps} local steps each` : '';
 }
 
 export const WEIGHTS_LABEL = 'Begins with weights of';
