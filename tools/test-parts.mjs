@@ -91,6 +91,14 @@ export const PARTS = [
     deadlineMs: 1440 * SECOND_MS,
   },
   {
+    name: 'bench',
+    holds: 'every bench runs, in tiny sizes',
+    tests: WHOLE_TREE,
+    files: ['test/bench/'],
+    needsBuild: true,
+    deadlineMs: 1260 * SECOND_MS,
+  },
+  {
     name: 'numerics',
     holds: 'equal bits, and agreement with the independent reference',
     tests: WHOLE_TREE,
@@ -104,14 +112,6 @@ export const PARTS = [
     tests: [...WHOLE_TREE, TOGETHER],
     files: ['tools/'],
     deadlineMs: 900 * SECOND_MS,
-  },
-  {
-    name: 'bench',
-    holds: 'every bench runs, in tiny sizes',
-    tests: WHOLE_TREE,
-    files: ['test/bench/'],
-    needsBuild: true,
-    deadlineMs: 1260 * SECOND_MS,
   },
   {
     name: 'soak',

@@ -112,10 +112,13 @@ const BENCHES: Readonly<
   ],
   'time-to-accuracy': [
     {
-      flags: '--model mlp --target 1 --batch 16 --most-rounds 4 --every 2 --steps 2 --link 1gbit,1ms --only dense;auto'.split(' '),
+      flags: '--model mlp --target 1 --batch 16 --most-rounds 4 --every 2 --steps 20 --link 20mbit,1ms --only'
+        .split(' ')
+        .concat('dense;auto;auto, local updates allowed'),
       rows: [
         { what: 'dense', isReached: true, rounds: 2, steps: 2, timesFaster: 1 },
         { what: 'auto', isReached: true, rounds: 2 },
+        { what: 'auto, local updates allowed', isReached: true, rounds: 1, steps: 20, picked: 'local-update' },
       ],
       figures: ['seconds', 'millisecondsOfRound', 'megabytes', 'ofBest'],
     },
