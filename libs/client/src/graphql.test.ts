@@ -1,4 +1,4 @@
-/** How operations travel: held queries by GET with the tag of the last answer, all else by POST; the same from Node and from a browser. */
+/** How operations travel: held queries by GET with the tag of the last answer, long ones and all else by POST; the same from Node and from a browser. */
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { ApiConnection } from './api-connection.js';
@@ -57,6 +57,17 @@ describe('answers that are held', () => {
     expect(sent.map(({ method, address, tag }) => [method, address.pathname, address.search, tag])).toEqual(
       Array(2).fill(['POST', '/graphql', '', undefined]),
     );
+  });
+
+  it('are none of questions that are too long for an address', async () => {
+    const connection = new ApiConnection({ url, holdsAnswers: true });
+    const preview = 'query Preview($columns: [String!]!) { ok(columns: $columns) }' as TypedDocument<
+      { ok: boolean },
+      { columns: string[] }
+    >;
+    const columns = Array.from({ length: 30 }, (_, i) => `${'平均気温'.repeat(8)} ${i}`);
+    for (let i = 0; i < 2; i++) expect(await connection.request(preview, { columns })).toEqual({ ok: true });
+    expect(sent.map(({ method, address, tag }) => [method, address.search, tag])).toEqual(Array(2).fill(['POST', '', undefined]));
   });
 
   it('are few', () => {

@@ -14,9 +14,12 @@ interface GraphqlError {
 
 export interface Asking {
   readonly signal?: AbortSignal | undefined;
-  /** Queries go by GET with the tag of their last answer, so that one that is asked again can be answered 304. */
+  /** Queries that fit into an address go by GET with the tag of their last answer, so that one that is asked again can be answered 304. */
   readonly held?: HeldAnswers | undefined;
 }
+
+/** A longer address is refused by the api or a proxy before it (431, 414): all that is sent before the body shares 16 kB, or 8. */
+const MAX_ADDRESS_CHARACTERS = 6_000;
 
 /** A document on one line. */
 export const textOf = (document: { toString(): string }): string => document.toString().replace(/\s+/g, ' ').trim();
@@ -36,12 +39,12 @@ export async function askGraphql<Result, Variables>(
 async function askOnce<Result>(options: HttpOptions, query: string, variables: unknown, { signal, held }: Asking): Promise<Result> {
   const operationName = /^\w+ (\w+)/.exec(query)?.[1] ?? '';
   const headers = Object.assign({ accept: 'application/graphql-response+json, application/json' }, authorization(options.apiKey));
-  if (!held || !query.startsWith('query')) {
+  const asked = held && query.startsWith('query') ? addressOf(operationName, query, variables) : undefined;
+  if (!held || asked === undefined || asked.length > MAX_ADDRESS_CHARACTERS) {
     const body = JSON.stringify({ operationName, query, variables });
     const posted = Object.assign({ 'content-type': 'application/json' }, headers);
     return dataOf(options.url, await send(options, '/graphql', { method: 'POST', headers: posted, body }, signal)) as Result;
   }
-  const asked = new URLSearchParams({ operationName, query, variables: JSON.stringify(variables) }).toString();
   const before = held.of(asked);
   // The api takes a GET only with a header that a page of another origin cannot send unasked.
   const tags = before ? { 'if-none-match': before.tag } : {};
@@ -52,6 +55,9 @@ async function askOnce<Result>(options: HttpOptions, query: string, variables: u
   held.hold(asked, answer.tag, data);
   return data as Result;
 }
+
+const addressOf = (operationName: string, query: string, variables: unknown): string =>
+  new URLSearchParams({ operationName, query, variables: JSON.stringify(variables) }).toString();
 
 function dataOf(url: string, answer: Answer): unknown {
   const body = parseJson(answer.text);

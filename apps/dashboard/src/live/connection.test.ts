@@ -35,4 +35,23 @@ describe('the connection of a page', () => {
     connection.forget('events');
     expect(connection.state()).toBe('live');
   });
+  it('is not lost because of a socket that nobody wants any more', async () => {
+    const connection = new Connection();
+    const leave: (() => void)[] = [];
+    const page = () => connection.whileFollowing(new Promise<void>((resolve) => leave.push(resolve)));
+    const pages = [page(), page()];
+    connection.reportSocket('lost');
+    leave[0]!();
+    await pages[0];
+    expect(connection.state(), 'the other waits for it').toBe('lost');
+    leave[1]!();
+    await pages[1];
+    expect(connection.state()).toBe('live');
+    connection.reportSocket('lost');
+    expect(connection.state(), 'a socket that ends after its page').toBe('live');
+    pages.push(page());
+    connection.reportSocket('lost');
+    connection.reportSocket('live');
+    expect(connection.state()).toBe('live');
+  });
 });

@@ -7,9 +7,13 @@ export type ConnectionState = 'live' | 'lost';
 /** Longer than a slow answer of a busy api, and short enough that nobody reads old figures as new ones. */
 export const SILENT_AFTER_MS = 3_000;
 
+/** The channel of the WebSocket that all subscriptions share. */
+const SOCKET = 'socket';
+
 export class Connection {
   readonly #lost = new Set<string>();
   readonly #listeners = new Set<() => void>();
+  #following = 0;
   #heardAtMs: number;
 
   /** @param now a clock that never goes back */
@@ -27,6 +31,22 @@ export class Connection {
   /** A channel that has ended says nothing about the connection. */
   forget(channel: string): void {
     this.report(channel, 'live');
+  }
+
+  /** The socket is opened again only by a subscription: while nobody wants one, a socket that broke is no outage. */
+  reportSocket(state: ConnectionState): void {
+    this.report(SOCKET, this.#following > 0 ? state : 'live');
+  }
+
+  /** @param followed a subscription with all its waits between attempts: settles when nobody wants it any more */
+  async whileFollowing(followed: Promise<void>): Promise<void> {
+    this.#following++;
+    try {
+      await followed;
+    } finally {
+      this.#following--;
+      if (this.#following === 0) this.forget(SOCKET);
+    }
   }
 
   /** Gives the answer; reports a silence that lasts too long. What became of the request is for the caller to report. */

@@ -8,7 +8,7 @@ import { isOver } from '../components/status-table.js';
 import { useApi } from '../session/api-context.js';
 import { plainText } from '../text/plain-text.js';
 import { CancelRun } from './CancelRun.js';
-import { MOST, totalText, type Unit } from './extension.js';
+import { MOST, extendedOf, totalText, type Unit } from './extension.js';
 import { NumberDialog } from './NumberDialog.js';
 import type { RunDetails } from './run-details.js';
 import { hasEvenEpochs } from './spec-facts.js';
@@ -156,7 +156,7 @@ function ExtendRunDialog({ run, busy, problem, send }: ExtendProps): ReactNode {
       ]}
       initial=""
       submit="Extend"
-      preview={(typed, unit) => totalText(typed, unit, run.progress, hasEvenEpochs(run.spec))}
+      preview={(typed, unit) => totalText(typed, unit, extendedOf(run), hasEvenEpochs(run.spec))}
       send={send}
     />
   );

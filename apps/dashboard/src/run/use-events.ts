@@ -47,7 +47,8 @@ export function useEvents(runId: string, attempt: number, onEvent: () => void): 
       for await (const { runEvents } of live.subscribe(RunEvents, { runId, afterSeq: lastSeq(held.current) }, ended))
         yield accept(runEvents);
     };
-    followRun(open, (state) => connection.report(CHANNEL, state), signal)
+    connection
+      .whileFollowing(followRun(open, (state) => connection.report(CHANNEL, state), signal))
       .catch((error: unknown) => {
         if (!signal.aborted && !onFault(asFault(error))) setRefused(asFault(error));
       })

@@ -26,7 +26,8 @@ export function useMetrics(runId: string, attempt: number, names: readonly strin
     const controller = new AbortController();
     const held = new LiveMetrics(MAX_POINTS);
     const timer = setInterval(() => setMetrics(held.draw()), DRAW_EVERY_MS);
-    followMetrics(api, { runId, names: () => wanted.current }, held, controller.signal)
+    api.connection
+      .whileFollowing(followMetrics(api, { runId, names: () => wanted.current }, held, controller.signal))
       // The page itself says why a run cannot be shown; without metrics its charts stay empty.
       .catch((error: unknown) => void (controller.signal.aborted || api.onFault(asFault(error))))
       .finally(() => {

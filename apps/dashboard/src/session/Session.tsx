@@ -21,7 +21,6 @@ import { uploadFile } from './upload.js';
 
 const CHECK_AGAIN_MS = 2_000;
 const SOCKET = { pingEveryMs: 5_000, pongDeadlineMs: 4_000, connectTimeoutMs: 10_000 };
-const SOCKET_CHANNEL = 'socket';
 
 type State =
   | { readonly at: 'SIGNED_OUT'; readonly fault?: ApiFault; readonly tried?: StoredKey }
@@ -99,7 +98,7 @@ async function check({ tried, typed, trouble }: Extract<State, { at: 'CHECKING' 
 function SignedIn({ apiKey, end, children }: { apiKey: string; end: (fault?: ApiFault) => void; children: ReactNode }): ReactNode {
   const connection = useMemo(() => new Connection(), []);
   const live = useMemo(() => {
-    const onSocket = (state: 'open' | 'lost'): void => connection.report(SOCKET_CHANNEL, state === 'open' ? 'live' : 'lost');
+    const onSocket = (state: 'open' | 'lost'): void => connection.reportSocket(state === 'open' ? 'live' : 'lost');
     return new ApiConnection({ url: location.origin, apiKey, holdsAnswers: true, ...SOCKET, onSocket });
   }, [apiKey, connection]);
   const api = useMemo<Api>(() => {
