@@ -107,9 +107,11 @@ function formatFacts(format: unknown): readonly (readonly [string, string])[] {
 
 function Own({ dataset, asked, onRemoved }: { dataset: DatasetDetails; asked: string | undefined; onRemoved: () => void }): ReactNode {
   const { ask } = useApi();
-  const [offset, setOffset] = useState(0);
   const { name } = dataset;
   const version = asked ?? dataset.newest?.version ?? '';
+  // A page of columns belongs to its version: another may have fewer.
+  const [page, setPage] = useState({ version, offset: 0 });
+  const offset = page.version === version ? page.offset : 0;
   const load = useCallback(
     async (signal: AbortSignal) =>
       (await ask(DatasetContentOperation, { name, version, first: MOST_COLUMNS, offset }, signal)).dataset?.version ?? null,
@@ -133,7 +135,7 @@ function Own({ dataset, asked, onRemoved }: { dataset: DatasetDetails; asked: st
       ) : content === undefined ? (
         <Loading trouble={trouble} />
       ) : (
-        <Content dataset={dataset} content={content} offset={offset} onOffset={setOffset} />
+        <Content dataset={dataset} content={content} offset={offset} onOffset={(to) => setPage({ version, offset: to })} />
       )}
     </>
   );

@@ -1,10 +1,21 @@
 /** Files are dropped or chosen, described in a small form, sent, and imported by the api. */
-import { useId, useRef, useState, type DragEvent, type FormEvent, type ReactNode } from 'react';
+import { useEffect, useId, useRef, useState, type DragEvent, type FormEvent, type ReactNode } from 'react';
 import { ProgressBar } from '../components/ProgressBar.js';
 import { bytes, count, percent } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
-import { HEAD_BYTES, MISSING, NAME_RULE, SPLITS, columnsIn, isName, nameOf, type MissingId, type SplitId } from './import-options.js';
-import { useImport, type Sending } from './use-import.js';
+import {
+  BUILT_IN_NAMES,
+  HEAD_BYTES,
+  MISSING,
+  NAME_RULE,
+  SPLITS,
+  columnsIn,
+  isName,
+  nameOf,
+  type MissingId,
+  type SplitId,
+} from './import-options.js';
+import { useImport, type ImportForm, type Sending } from './use-import.js';
 
 /** As the api takes them for one import. */
 const MOST_FILES = 100;
@@ -12,25 +23,27 @@ const MOST_BYTES = 10e9;
 
 export function ImportFiles({ onStarted }: { onStarted: () => void }): ReactNode {
   const [files, setFiles] = useState<readonly File[]>([]);
-  const [columns, setColumns] = useState<readonly string[]>([]);
+  /** Counts what was chosen or dropped: each begins with a form of its own. */
+  const [choice, setChoice] = useState(0);
   const chosen = useRef<HTMLInputElement>(null);
   const [over, setOver] = useState(false);
-
-  const take = (list: FileList | null): void => {
-    const taken = [...(list ?? [])];
-    if (taken.length === 0) return;
-    setFiles(taken);
-    setColumns([]);
-    const first = taken[0]!;
-    first
-      .slice(0, HEAD_BYTES)
-      .text()
-      .then((head) => setColumns(columnsIn(first.name, head)))
-      .catch(() => undefined); // a folder cannot be read; sending it says so
-  };
   const clear = (): void => {
     setFiles([]);
     if (chosen.current) chosen.current.value = '';
+  };
+  const importing = useImport(() => {
+    clear();
+    onStarted();
+  });
+  const isSending = importing.sending !== undefined;
+
+  const take = (list: FileList | null): void => {
+    const taken = [...(list ?? [])];
+    // Files that are dropped while others are on their way would be lost with the form that describes them.
+    if (taken.length === 0 || isSending) return;
+    importing.reset();
+    setFiles(taken);
+    setChoice(choice + 1);
   };
   const drop = (event: DragEvent): void => {
     event.preventDefault();
@@ -41,7 +54,7 @@ export function ImportFiles({ onStarted }: { onStarted: () => void }): ReactNode
     <section
       className={`card import ${over ? 'over' : ''}`}
       aria-label="Import files"
-      onDragOver={(event) => (event.preventDefault(), setOver(true))}
+      onDragOver={(event) => (event.preventDefault(), setOver(!isSending))}
       onDragLeave={(event) => void (event.currentTarget.contains(event.relatedTarget as Node | null) || setOver(false))}
       onDrop={drop}
     >
@@ -61,15 +74,7 @@ export function ImportFiles({ onStarted }: { onStarted: () => void }): ReactNode
           </p>
         </div>
       ) : (
-        <Form
-          files={files}
-          columns={columns}
-          onCleared={clear}
-          onStarted={() => {
-            clear();
-            onStarted();
-          }}
-        />
+        <Form key={choice} files={files} importing={importing} onCleared={clear} />
       )}
     </section>
   );
@@ -77,13 +82,12 @@ export function ImportFiles({ onStarted }: { onStarted: () => void }): ReactNode
 
 interface FormProps {
   readonly files: readonly File[];
-  readonly columns: readonly string[];
+  readonly importing: ImportForm;
   readonly onCleared: () => void;
-  readonly onStarted: () => void;
 }
 
-function Form({ files, columns, onCleared, onStarted }: FormProps): ReactNode {
-  const { sending, problems, start, cancel } = useImport(onStarted);
+function Form({ files, importing: { sending, problems, start, cancel }, onCleared }: FormProps): ReactNode {
+  const columns = useColumns(files[0]!);
   const [name, setName] = useState(() => nameOf(files[0]!.name));
   const [label, setLabel] = useState('');
   const [split, setSplit] = useState<SplitId>(files.length > 1 ? 'none' : 'three');
@@ -146,6 +150,23 @@ function Form({ files, columns, onCleared, onStarted }: FormProps): ReactNode {
   );
 }
 
+/** Names that may be the label, for a field that suggests them. */
+function useColumns(file: File): readonly string[] {
+  const [columns, setColumns] = useState<readonly string[]>([]);
+  useEffect(() => {
+    let isShown = true;
+    file
+      .slice(0, HEAD_BYTES)
+      .text()
+      .then((head) => isShown && setColumns(columnsIn(file.name, head)))
+      .catch(() => undefined); // a folder cannot be read; sending it says so
+    return () => {
+      isShown = false;
+    };
+  }, [file]);
+  return columns;
+}
+
 function wrongWith(files: readonly File[], name: string): string | undefined {
   if (files.length > MOST_FILES) return `At most ${MOST_FILES} files go into one import.`;
   const large = files.find((file) => file.size > MOST_BYTES);
@@ -153,7 +174,8 @@ function wrongWith(files: readonly File[], name: string): string | undefined {
     return `${plainText(large.name, 200)} is larger than ${bytes(MOST_BYTES)}: import it from your machine with paceline data import.`;
   const empty = files.find((file) => file.size === 0);
   if (empty) return `${plainText(empty.name, 200)} is empty, or a folder.`;
-  return isName(name) ? undefined : `The name must have ${NAME_RULE}.`;
+  if (!isName(name)) return `The name must have ${NAME_RULE}.`;
+  return BUILT_IN_NAMES.includes(name) ? `${name} is a built-in dataset: choose another name.` : undefined;
 }
 
 interface SelectProps<Id extends string> {

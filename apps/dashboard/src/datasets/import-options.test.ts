@@ -1,7 +1,7 @@
-import { DATASET_NAME } from '@paceline/spec';
+import { BUILT_IN_DATASETS, DATASET_NAME } from '@paceline/spec';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { columnsIn, isName, nameOf } from './import-options.js';
+import { BUILT_IN_NAMES, columnsIn, isName, nameOf } from './import-options.js';
 import { parseReference, trainCommand, versionIn } from './versions.js';
 
 describe('the name of a dataset', () => {
@@ -12,6 +12,9 @@ describe('the name of a dataset', () => {
   it('is one that the api takes, or nothing', () => {
     fc.assert(fc.property(fc.string({ unit: 'grapheme' }), (name) => nameOf(name) === '' || DATASET_NAME.test(nameOf(name))));
     fc.assert(fc.property(fc.string(), (name) => isName(name) === DATASET_NAME.test(name)));
+  });
+  it('is none of a built-in dataset', () => {
+    expect(BUILT_IN_NAMES).toEqual(BUILT_IN_DATASETS);
   });
 });
 

@@ -4,6 +4,8 @@ const MOST_NAME = 64;
 const NAME = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
 
 export const NAME_RULE = '1 to 64 lower-case letters, digits, dots, dashes and underscores, with a letter or digit at both ends';
+/** Names that the api refuses after the upload (libs/spec, BUILT_IN_DATASETS). */
+export const BUILT_IN_NAMES: readonly string[] = ['mnist', 'iris', 'made-up-regression', 'made-up-sequence'];
 export const isName = (text: string): boolean => NAME.test(text);
 
 /** House prices (2).csv.gz as "house-prices-2". */

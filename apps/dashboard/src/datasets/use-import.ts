@@ -1,11 +1,11 @@
 /** Sends files one after the other and asks for their import. */
-import { newIdempotencyKey } from '@paceline/client';
 import { useEffect, useRef, useState } from 'react';
 import { asFault } from '../graphql/api-fault.js';
 import { ImportDataset } from '../graphql/generated/operations.js';
 import { useApi } from '../session/api-context.js';
 import { plainText, sentence } from '../text/plain-text.js';
 import type { MissingId } from './import-options.js';
+import { SentFiles } from './sent-files.js';
 
 export interface Wanted {
   readonly files: readonly File[];
@@ -28,6 +28,8 @@ export interface ImportForm {
   readonly problems: readonly string[];
   readonly start: (wanted: Wanted) => void;
   readonly cancel: () => void;
+  /** Other files were chosen. */
+  readonly reset: () => void;
 }
 
 /** @param onStarted the api has the files and has begun, or will */
@@ -36,6 +38,7 @@ export function useImport(onStarted: () => void): ImportForm {
   const [sending, setSending] = useState<Sending>();
   const [problems, setProblems] = useState<readonly string[]>([]);
   const controller = useRef<AbortController>(undefined);
+  const [sent] = useState(() => new SentFiles());
   useEffect(() => () => controller.current?.abort(), []);
 
   const run = async (wanted: Wanted, signal: AbortSignal): Promise<void> => {
@@ -45,14 +48,18 @@ export function useImport(onStarted: () => void): ImportForm {
     for (const file of wanted.files) {
       const tell = (bytes: number): void => setSending({ file: file.name, sentBytes: Math.min(allBytes, before + bytes), allBytes });
       tell(0);
-      uploads.push(await upload(file, tell, signal));
+      uploads.push(await sent.idOf(file, () => upload(file, tell, signal)));
       before += file.size;
     }
     setSending({ file: undefined, sentBytes: allBytes, allBytes });
     const { name, label, shares, inOrder, missing } = wanted;
     const options = { label: label || null, split: shares, inOrder, missing };
-    const { importDataset } = await ask(ImportDataset, { name, uploads, options, idempotencyKey: newIdempotencyKey() }, signal);
+    const request = { name, uploads, options };
+    const { importDataset } = await ask(ImportDataset, { ...request, idempotencyKey: sent.keyOf(request) }, signal);
+    // Uploads are used up by an import; those that the api has not are older than a day.
+    if (importDataset.__typename === 'ImportDatasetSuccess' || importDataset.__typename === 'NotFound') sent.forget();
     if (importDataset.__typename === 'ImportDatasetSuccess') return onStarted();
+    if (importDataset.__typename === 'NotFound') return setProblems(['The files that were sent are gone: import them again.']);
     const issues = importDataset.__typename === 'InvalidInput' ? importDataset.issues : [];
     setProblems(
       issues.length > 0
@@ -73,5 +80,9 @@ export function useImport(onStarted: () => void): ImportForm {
       })
       .finally(() => setSending(undefined));
   };
-  return { sending, problems, start, cancel: () => controller.current?.abort() };
+  const reset = (): void => {
+    sent.forget();
+    setProblems([]);
+  };
+  return { sending, problems, start, cancel: () => controller.current?.abort(), reset };
 }
