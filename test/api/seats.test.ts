@@ -41,6 +41,12 @@ describe('seats', () => {
     // The worker of seat 0 leaves: the same seat, made once more.
     await coordinator.publish([], { seats: coordinator.state.seats.filter(({ seat }) => seat === 1) });
     expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, incarnation: 1, heldSeats: 1 });
+    // A short list has those that train: what was closed, and what waits, comes after them.
+    expect((await runOf(id)).stepTasks.map((task: { seat: number; state: string }) => [task.seat, task.state])).toEqual([
+      [1, 'HELD'],
+      [0, 'OPEN'],
+      [0, 'CLOSED'],
+    ]);
   });
 
   it('of the run with fewer workers are taken first, also after that has changed', async () => {

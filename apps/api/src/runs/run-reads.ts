@@ -42,7 +42,8 @@ export class RunReads {
     this.checkpoints = this.list<Checkpoint, ListKey>(`
       SELECT * FROM "Checkpoint" WHERE "runId" = wanted.run AND "removedAt" IS NULL ORDER BY "attempt" DESC, "round" DESC LIMIT wanted.size`);
     this.stepTasks = this.list<StepTask, StepTaskKey>(
-      `SELECT * FROM "StepTask" WHERE "runId" = wanted.run AND "attempt" = wanted.a ORDER BY "createdAt" DESC LIMIT wanted.size`,
+      `SELECT * FROM "StepTask" WHERE "runId" = wanted.run AND "attempt" = wanted.a
+        ORDER BY "state" = 'HELD' DESC, "state" = 'CLOSED', "createdAt" DESC LIMIT wanted.size`,
       ({ attempt }) => [attempt, null],
     );
     const [forward, backward] = ['ASC', 'DESC'].map((direction) =>

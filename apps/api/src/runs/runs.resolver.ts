@@ -279,7 +279,11 @@ export class RunsResolver {
     return this.runs.statusHistory(run, last);
   }
 
-  @ResolveField(() => [StepTask], { description: 'Step tasks (seats) of the present attempt, newest first.', complexity: LIST_COST })
+  @ResolveField(() => [StepTask], {
+    description:
+      'Step tasks (seats) of the present attempt: those that are held, then those that are open, then those that are closed, each newest first.',
+    complexity: LIST_COST,
+  })
   stepTasks(@Parent() run: Run, @Args('first', LISTED_ARGUMENT) first?: number) {
     return this.runs.stepTasks(run, first);
   }

@@ -131,7 +131,7 @@ export class Runs {
     return created ? created.statusHistory.slice(-size) : (await this.reads.statusHistory({ runId, size })).reverse();
   }
 
-  /** Newest first. @throws Fault INVALID_INPUT */
+  /** Those that are held come first and those that are closed last. @throws Fault INVALID_INPUT */
   async stepTasks({ id: runId, attempt, created }: Run, first?: number | null): Promise<StepTask[]> {
     const size = sizeOf('first', first);
     return created ? [] : (await this.reads.stepTasks({ runId, attempt, size })).map(toStepTask);
