@@ -131,7 +131,7 @@ describe('without anybody to train', () => {
     expect((await stack.client.run(id))!.status).toBe('CANCELLED');
   });
 
-  it('pages by keyset and filters by status, all in the address', async () => {
+  it('pages by keyset and filters by status and name, all in the address', async () => {
     for (let i = 0; i < 21; i++) await stack.client.cancelRun((await stack.client.createRun({ name: `sweep ${i}` })).id);
     await open('/?status=cancelled');
     const names = page.locator('.row-link');
@@ -149,6 +149,12 @@ describe('without anybody to train', () => {
     await page.getByRole('heading', { name: 'Nothing is running' }).waitFor();
     await page.goBack();
     await page.getByRole('link', { name: 'sweep 20', exact: true }).waitFor();
+    await page.getByLabel('Runs by name').fill('SWEEP 1');
+    await page.waitForURL(/\?status=cancelled&name=SWEEP\+1$/);
+    await expect.poll(() => names.count()).toBe(11);
+    await page.goBack();
+    await page.getByRole('link', { name: 'sweep 20', exact: true }).waitFor();
+    expect(await page.getByLabel('Runs by name').inputValue()).toBe('');
   });
 
   it('closes its connection when a run is left, and opens it again for the next', async () => {

@@ -43,9 +43,10 @@ export function useAddress(): { readonly pathname: string; readonly search: stri
   return query < 0 ? { pathname: address, search: '' } : { pathname: address.slice(0, query), search: address.slice(query) };
 }
 
-export function navigate(to: string): void {
+/** @param replaces the address before it is no step of its own to go back to */
+export function navigate(to: string, { replaces = false }: { readonly replaces?: boolean } = {}): void {
   const samePage = new URL(to, location.href).pathname === location.pathname;
-  history.pushState(null, '', to);
+  history[replaces ? 'replaceState' : 'pushState'](null, '', to);
   window.dispatchEvent(new Event(CHANGED));
   if (!samePage) window.scrollTo(0, 0);
 }

@@ -17,7 +17,7 @@ import { DatasetRuns } from './DatasetRuns.js';
 import { Preview } from './Preview.js';
 import { RemoveDataset } from './RemoveDataset.js';
 import { Splits } from './Splits.js';
-import type { DatasetContent } from './statistics.js';
+import { untrainedText, type DatasetContent } from './statistics.js';
 import { Versions } from './Versions.js';
 import { shortVersion, trainCommand, versionIn } from './versions.js';
 
@@ -162,6 +162,7 @@ interface ContentProps {
 
 function Content({ dataset, content, offset, onOffset }: ContentProps): ReactNode {
   const { schema } = content;
+  const untrained = untrainedText(schema);
   const about: readonly (readonly [string, ReactNode])[] = [
     ['Rows', count(content.rows)],
     ['Columns', count(content.columnCount)],
@@ -173,6 +174,7 @@ function Content({ dataset, content, offset, onOffset }: ContentProps): ReactNod
   return (
     <>
       <div className="run-main">
+        {untrained !== '' && <p className="warn untrained">{untrained}</p>}
         <Columns content={content} offset={offset} onOffset={onOffset} />
         <Preview key={content.version} name={dataset.name} content={content} />
         <Distributions columns={schema.columns} />

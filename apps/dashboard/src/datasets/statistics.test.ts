@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { binsOf, cellText, columnFacts, frequentClasses, isPicture, type DatasetColumn } from './statistics.js';
+import { binsOf, cellText, columnFacts, frequentClasses, isPicture, untrainedText, type DatasetColumn } from './statistics.js';
 
 const column = (given: Partial<DatasetColumn> & Pick<DatasetColumn, 'kind'>): DatasetColumn =>
   Object.assign({ name: 'x', dtype: null, shape: null, vocabularySize: null, vocabulary: null, statistics: null }, given);
@@ -20,6 +20,11 @@ describe('the facts of a column', () => {
       missing: '5 (50\u202f%)',
     });
     expect(columnFacts(column({ kind: 'category', vocabularySize: 1234, statistics: { missing: 0 } })).classes).toBe('1,234');
+  });
+  it('are warned of classes that nothing can learn, the first ten by name', () => {
+    expect(untrainedText({ label: 'colour', untrainedClasses: [] })).toBe('');
+    const text = untrainedText({ label: 'colour', untrainedClasses: Array.from({ length: 12 }, (_, i) => `c${i}`) });
+    expect(text).toMatch(/^No row of the training split has these classes of colour, .*: “c0”, .*“c9” and 2 more\. Are the words right\?$/);
   });
   it('are dashes where the server says nothing that can be read', () => {
     for (const statistics of [null, 'x', [], { mean: 'y' }])

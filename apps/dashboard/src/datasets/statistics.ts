@@ -115,6 +115,16 @@ export function frequentClasses({ vocabulary, statistics: given }: DatasetColumn
     .slice(0, most);
 }
 
+const MOST_NAMED = 10;
+
+/** As the command line warns of them; empty where the training split has every class. */
+export function untrainedText({ label, untrainedClasses }: Pick<DatasetContent['schema'], 'label' | 'untrainedClasses'>): string {
+  if (untrainedClasses.length === 0) return '';
+  const named = untrainedClasses.slice(0, MOST_NAMED).map((name) => `“${plainText(name, 60)}”`);
+  const more = untrainedClasses.length > MOST_NAMED ? ` and ${count(untrainedClasses.length - MOST_NAMED)} more` : '';
+  return `No row of the training split has these classes of ${plainText(label, 60)}, so nothing can learn them: ${named.join(', ')}${more}. Are the words right?`;
+}
+
 /** A cell of a preview that is no picture. */
 export function cellText(cell: unknown): string {
   if (cell === null || cell === undefined) return DASH;

@@ -56,7 +56,7 @@ export function useImport(onStarted: () => void): ImportForm {
     const options = { label: label || null, split: shares, inOrder, missing };
     const request = { name, uploads, options };
     const { importDataset } = await ask(ImportDataset, { ...request, idempotencyKey: sent.keyOf(request) }, signal);
-    // Uploads are used up by an import; those that the api has not are older than a day.
+    // Uploads are used up by an import; those that are not found are older than a day.
     if (importDataset.__typename === 'ImportDatasetSuccess' || importDataset.__typename === 'NotFound') sent.forget();
     if (importDataset.__typename === 'ImportDatasetSuccess') return onStarted();
     if (importDataset.__typename === 'NotFound') return setProblems(['The files that were sent are gone: import them again.']);

@@ -63,6 +63,7 @@ export function Chart(props: ChartProps): ReactNode {
     view.onCursor({ round: points[next]!.round, by: `${by} keys` });
   };
   const read = points[cursorAt ?? points.length - 1];
+  const isReadByKeys = read !== undefined && view.cursor?.by === `${by} keys`;
   return (
     <section className="card chart" aria-labelledby={titleId}>
       <div className="card-head">
@@ -89,6 +90,9 @@ export function Chart(props: ChartProps): ReactNode {
         onKeyDown={onKeyDown}
         onBlur={() => view.onCursor(undefined)}
       />
+      <span className="visually-hidden" role="status">
+        {isReadByKeys && readingText(read, validatedAt(validation, read), format)}
+      </span>
       {points.length === 0 && <p className="chart-empty">Nothing measured yet</p>}
       {withTable && <ChartTable title={title} points={points} validation={validation} format={format} />}
     </section>
@@ -187,6 +191,10 @@ function Reading({ point, validation, format }: ReadingProps): ReactNode {
     </span>
   );
 }
+
+/** The same for those who hear it. */
+const readingText = (point: Point, validation: Point | undefined, format: ReadingProps['format']): string =>
+  [format(point.value), ...(validation ? [`validation ${format(validation.value)}`] : []), roundsOf(point)].join(', ');
 
 const roundsOf = (point: Point): string =>
   point.rounds > 1 ? `rounds ${count(firstRoundOf(point))}–${count(placeOf(point))}` : `round ${count(placeOf(point))}`;

@@ -1,13 +1,22 @@
-import type { ReactNode } from 'react';
+import { useState, type ReactNode } from 'react';
 import { Card } from '../components/Card.js';
 import { bytes, count, dateAndTime, loss, shortTime } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
+import { Download, asFileName } from './Download.js';
+import { ModelForm } from './ModelForm.js';
 import type { RunDetails } from './run-details.js';
 
-export function Checkpoints({ checkpoints, attempts }: { checkpoints: RunDetails['checkpoints']; attempts: number }): ReactNode {
+/** Each can be downloaded as a model, in the form that is chosen above. */
+export function Checkpoints({ run }: { run: RunDetails }): ReactNode {
+  const [format, setFormat] = useState<string>();
+  const { checkpoints, attempt: attempts, exports } = run;
   if (checkpoints.length === 0) return null;
+  const found = exports.find((each) => each.format === format) ?? exports[0];
+  const form = found && checkpoints.some(isUsable) && (
+    <ModelForm exports={exports} chosen={found} label="Form of downloaded checkpoints" className="small-select" onChange={setFormat} />
+  );
   return (
-    <Card title="Checkpoints">
+    <Card title="Checkpoints" aside={form}>
       <table className="members">
         <thead>
           <tr>
@@ -15,6 +24,11 @@ export function Checkpoints({ checkpoints, attempts }: { checkpoints: RunDetails
             <th scope="col">Written</th>
             <th scope="col">Loss</th>
             <th scope="col">Size</th>
+            {form && (
+              <th scope="col">
+                <span className="visually-hidden">Model</span>
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -32,11 +46,30 @@ export function Checkpoints({ checkpoints, attempts }: { checkpoints: RunDetails
               </td>
               <td>{loss(checkpoint.loss)}</td>
               <td>{bytes(checkpoint.bytes)}</td>
+              {form && (
+                <td className="download-cell">{isUsable(checkpoint) && <DownloadOf run={run} round={checkpoint.round} found={found} />}</td>
+              )}
             </tr>
           ))}
         </tbody>
       </table>
     </Card>
+  );
+}
+
+const isUsable = ({ state }: RunDetails['checkpoints'][number]): boolean => state === 'USABLE';
+
+function DownloadOf({ run, round, found }: { run: RunDetails; round: number; found: RunDetails['exports'][number] }): ReactNode {
+  const format = plainText(found.format, 20);
+  return (
+    <Download
+      key={format}
+      path={`${found.url}${found.url.includes('?') ? '&' : '?'}round=${round}`}
+      fileName={`${asFileName(plainText(run.name, 100)) || 'model'}-${round}-${format}.zip`}
+      text="Download"
+      label={`Download the model of round ${count(round)}`}
+      isSmall
+    />
   );
 }
 

@@ -6,8 +6,17 @@ import { saveFile } from '../session/download.js';
 /** The name of a run as the beginning of a file's name. */
 export const asFileName = (name: string): string => name.replace(/[^\w.-]+/g, '-').replace(/^[-.]+|-+$/g, '');
 
+interface Props {
+  readonly path: string;
+  readonly fileName: string;
+  readonly text: string;
+  /** What is fetched, where the text alone does not say it. */
+  readonly label?: string;
+  readonly isSmall?: boolean;
+}
+
 /** Fetches a file of the api with the key, and hands it to the browser's downloads. */
-export function Download({ path, fileName, text }: { path: string; fileName: string; text: string }): ReactNode {
+export function Download({ path, fileName, text, label, isSmall = false }: Props): ReactNode {
   const { download, onFault } = useApi();
   const [state, setState] = useState<{ readonly busy: boolean; readonly problem?: string }>({ busy: false });
   const start = async (): Promise<void> => {
@@ -22,7 +31,13 @@ export function Download({ path, fileName, text }: { path: string; fileName: str
   };
   return (
     <>
-      <button type="button" className="button" disabled={state.busy} onClick={() => void start()}>
+      <button
+        type="button"
+        className={isSmall ? 'button small' : 'button'}
+        aria-label={label}
+        disabled={state.busy}
+        onClick={() => void start()}
+      >
         {state.busy ? 'Downloading…' : text}
       </button>
       <p className="problem" role="alert">

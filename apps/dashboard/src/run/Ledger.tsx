@@ -10,10 +10,12 @@ const CONNECTIONS = 'Counted by its first server for all runs: too early, from a
 
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
 export function Ledger({
-  run: { ledger, progress, staleness, traffic, codec, lostResiduals, pickedStrategy },
+  run: { attempt, ledger, progress, staleness, traffic, codec, lostResiduals, pickedStrategy },
 }: {
   run: RunDetails;
 }): ReactNode {
+  // The rest of the ledger is of all attempts.
+  const since = attempt > 1 ? `, attempt ${count(attempt)}` : '';
   return (
     <Card title="Ledger">
       <Facts
@@ -30,8 +32,8 @@ export function Ledger({
           ...(lostResiduals ? [['Lost residuals', <Lost lost={lostResiduals} key="lost" />] as const] : []),
           ...(traffic
             ? ([
-                ['Sent to servers', trafficText(traffic.toServersBytes, traffic.denseToServersBytes)],
-                ['Sent to workers', trafficText(traffic.toWorkersBytes, traffic.denseToWorkersBytes)],
+                [`Sent to servers${since}`, trafficText(traffic.toServersBytes, traffic.denseToServersBytes)],
+                [`Sent to workers${since}`, trafficText(traffic.toWorkersBytes, traffic.denseToWorkersBytes)],
               ] as const)
             : []),
           ['Refused frames', <Refused number={ledger.refusedFrames} from={FRAMES} key="frames" />],

@@ -1,21 +1,14 @@
 /** The trained model in the forms that other programs load: of the result, or of the newest checkpoint of a run that has none. */
-import { useId, useState, type ReactNode } from 'react';
+import { useState, type ReactNode } from 'react';
 import { Card } from '../components/Card.js';
 import { count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { Download, asFileName } from './Download.js';
+import { ModelForm } from './ModelForm.js';
 import type { RunDetails } from './run-details.js';
-
-const FORMS: Readonly<Record<string, string>> = {
-  tfjs: 'TensorFlow.js (model.json)',
-  safetensors: 'safetensors',
-  npz: 'NumPy (npz)',
-  keras: 'Keras 3 (.keras)',
-};
 
 export function ModelDownload({ run }: { run: RunDetails }): ReactNode {
   const [chosen, setChosen] = useState<string>();
-  const id = useId();
   const { exports } = run;
   const found = exports.find(({ format }) => format === chosen) ?? exports[0];
   if (!found) return null;
@@ -23,16 +16,7 @@ export function ModelDownload({ run }: { run: RunDetails }): ReactNode {
   return (
     <Card title="Model">
       <div className="model-download">
-        <label className="visually-hidden" htmlFor={id}>
-          Form of the model
-        </label>
-        <select id={id} value={found.format} onChange={(event) => setChosen(event.target.value)}>
-          {exports.map((each) => (
-            <option key={each.format} value={each.format}>
-              {FORMS[each.format] ?? plainText(each.format, 40)}
-            </option>
-          ))}
-        </select>
+        <ModelForm exports={exports} chosen={found} label="Form of the model" onChange={setChosen} />
         <Download
           key={format}
           path={found.url}

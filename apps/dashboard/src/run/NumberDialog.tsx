@@ -10,7 +10,7 @@ interface Props<Unit extends string> {
   readonly title: string;
   readonly explanation: string;
   /** The first is chosen. */
-  readonly units: readonly { readonly unit: Unit; readonly label: string; readonly max: number }[];
+  readonly units: readonly { readonly unit: Unit; readonly label: string; readonly min: number; readonly max: number }[];
   readonly initial: string;
   readonly submit: string;
   /** What would come of it; empty for nothing. */
@@ -28,7 +28,7 @@ export function NumberDialog<Unit extends string>(props: Props<Unit>): ReactNode
   const [value, setValue] = useState('');
   const [unit, setUnit] = useState(units[0]!.unit);
   const { isSubmitted, keyOf, forget } = useSubmission();
-  const { label, max } = units.find((each) => each.unit === unit) ?? units[0]!;
+  const { label, min, max } = units.find((each) => each.unit === unit) ?? units[0]!;
   const open = (): void => {
     setValue(initial);
     forget();
@@ -58,7 +58,7 @@ export function NumberDialog<Unit extends string>(props: Props<Unit>): ReactNode
               id={inputId}
               type="number"
               required
-              min={1}
+              min={min}
               max={max}
               step={1}
               value={value}

@@ -12,6 +12,7 @@ import { MOST, extendedOf, totalText, type Unit } from './extension.js';
 import { NumberDialog } from './NumberDialog.js';
 import type { RunDetails } from './run-details.js';
 import { hasEvenEpochs } from './spec-facts.js';
+import { workerBounds } from './worker-bounds.js';
 
 type Answer = { readonly __typename: string; readonly message?: string };
 
@@ -113,9 +114,9 @@ interface ScaleProps {
 }
 
 function ScaleRunDialog({ run, busy, problem, send }: ScaleProps): ReactNode {
-  const { replicas } = run.progress;
-  const holders = shardHostsIn(run.spec);
-  if (replicas < 2 || holders === 'worker') return null;
+  const bounds = workerBounds(run.spec, run.progress.replicas);
+  if (!bounds) return null;
+  const { least, most } = bounds;
   return (
     <NumberDialog
       busy={busy}
@@ -123,11 +124,11 @@ function ScaleRunDialog({ run, busy, problem, send }: ScaleProps): ReactNode {
       button="Workers…"
       title="Workers of this run"
       explanation={
-        holders === 'servers'
+        shardHostsIn(run.spec) === 'servers'
           ? 'The most workers that may train at the same time. The weights do not depend on it.'
           : 'Each holds a shard of the parameters. The run writes a checkpoint and goes on with this many workers, as soon as they are connected.'
       }
-      units={[{ unit: 'workers', label: `Workers, 1 to ${replicas}`, max: replicas }]}
+      units={[{ unit: 'workers', label: `Workers, ${least} to ${most}`, min: least, max: most }]}
       initial={String(run.workersWanted)}
       submit="Set"
       send={send}
@@ -151,8 +152,8 @@ function ExtendRunDialog({ run, busy, problem, send }: ExtendProps): ReactNode {
       title="Train this run for longer"
       explanation="It goes on from its last checkpoint, in a new attempt."
       units={[
-        { unit: 'epochs', label: 'Epochs more', max: MOST.epochs },
-        { unit: 'rounds', label: 'Rounds more', max: MOST.rounds },
+        { unit: 'epochs', label: 'Epochs more', min: 1, max: MOST.epochs },
+        { unit: 'rounds', label: 'Rounds more', min: 1, max: MOST.rounds },
       ]}
       initial=""
       submit="Extend"

@@ -3,8 +3,10 @@ import { CopyButton } from '../components/CopyButton.js';
 import { Status } from '../components/Status.js';
 import { parseReference, shortVersion } from '../datasets/versions.js';
 import { Link, datasetPath } from '../router.js';
+import { count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { RunActions } from './RunActions.js';
+import { resumeCommand } from './resume-command.js';
 import type { RunDetails } from './run-details.js';
 import { isStalled, reasonsOf } from './run-state.js';
 
@@ -14,6 +16,7 @@ export function RunHead({ run, onChanged }: { run: RunDetails; onChanged: () => 
   useEffect(() => heading.current?.focus({ preventScroll: true }), []);
   const reference = parseReference((run.spec as { readonly dataset?: unknown } | null)?.dataset);
   const version = reference?.version && shortVersion(reference.version);
+  const resume = resumeCommand(run);
   return (
     <header className="run-head">
       <nav aria-label="Breadcrumb" className="crumbs">
@@ -32,6 +35,15 @@ export function RunHead({ run, onChanged }: { run: RunDetails; onChanged: () => 
           {reason}
         </p>
       ))}
+      {resume && (
+        <div className="resume">
+          <span className="hint">The checkpoint of round {count(resume.round)} is kept. This goes on from it, as a new run:</span>
+          <div className="command train-command">
+            <code>{resume.command}</code>
+            <CopyButton text={resume.command} what="the command that goes on from the checkpoint" />
+          </div>
+        </div>
+      )}
       <p className="run-id">
         {reference && (
           <>

@@ -57,7 +57,7 @@ function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): R
     measures.map(({ name }) => name),
     isValidated(run.spec),
   );
-  const metrics = useMetrics(run.id, run.attempt, names);
+  const { metrics, refused } = useMetrics(run.id, run.attempt, names);
   const course = useCourse(run);
   const scales = useTargetScales(run.id, hasErrors(measures));
   useTitle(run);
@@ -66,6 +66,11 @@ function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): R
       <RunHead run={run} onChanged={refresh} />
       <Summary run={run} measures={measures} scales={scales} />
       <div className="run-main">
+        {refused && (
+          <p className="problem" role="alert">
+            The charts are not live: {refused.message} Reload the page to try again.
+          </p>
+        )}
         <Charts run={run} measures={measures} metrics={metrics} course={course} scales={scales} />
         <Predictions run={run} />
         <EventList {...events} attempts={run.attempt} />
@@ -77,7 +82,7 @@ function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): R
         <Workers run={run} />
         <Servers servers={run.servers} status={run.status} spec={run.spec} />
         <Attempts run={run} />
-        <Checkpoints checkpoints={run.checkpoints} attempts={run.attempt} />
+        <Checkpoints run={run} />
         <Ledger run={run} />
         <StatusHistory changes={run.statusHistory} attempts={run.attempt} />
       </div>

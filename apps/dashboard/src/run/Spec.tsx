@@ -5,7 +5,7 @@ import { parseReference, shortVersion } from '../datasets/versions.js';
 import { Link, datasetPath, runPath } from '../router.js';
 import type { RunDetails } from './run-details.js';
 import { WEIGHTS_LABEL, setFields, specFacts, type SpecFact } from './spec-facts.js';
-import { toYaml } from './yaml.js';
+import { toYaml, visibleJson } from './yaml.js';
 
 /** What was set for the run comes first; what is so by default is a list below. */
 export function Spec({ run }: { run: RunDetails }): ReactNode {
@@ -50,9 +50,4 @@ function Json({ value }: { value: unknown }): ReactNode {
       </pre>
     </details>
   );
-}
-
-/** JSON escapes control characters itself; format characters, which could reorder what is read, are escaped here. */
-function visibleJson(value: unknown): string {
-  return JSON.stringify(value, null, 2).replace(/\p{Cf}/gu, (character) => `\\u{${character.codePointAt(0)!.toString(16)}}`);
 }

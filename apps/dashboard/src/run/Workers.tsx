@@ -8,12 +8,16 @@ import type { RunDetails } from './run-details.js';
 import { workersAtWork } from './run-state.js';
 import { trafficText } from './traffic.js';
 
+/** As many as are asked for (operations.graphql), those that are held first. */
+const MOST_SEATS = 200;
+
 type Seat = RunDetails['stepTasks'][number];
 
 export function Workers({ run }: { run: RunDetails }): ReactNode {
   const held = run.stepTasks.filter((seat) => seat.worker !== null && !isClosed(seat)).sort((a, b) => a.seat - b.seat);
   const open = run.stepTasks.filter((seat) => seat.worker === null && !isClosed(seat));
   const over = isOver(run.status);
+  const untold = run.stepTasks.length < MOST_SEATS ? 0 : run.progress.workers - held.length;
   // Their seats are kept for some seconds, in case they come back.
   const isGone = !over && held.length > 0 && workersAtWork(run) === 0;
   return (
@@ -48,6 +52,7 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
           </tbody>
         </table>
       )}
+      {untold > 0 && <p className="nothing">and {count(untold)} more</p>}
       {held.length === 0 && <p className="nothing">{noneText(run)}</p>}
       {!over && open.length > 0 && (
         <p className="nothing">

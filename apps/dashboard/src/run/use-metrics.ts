@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from 'react';
-import { asFault } from '../graphql/api-fault.js';
+import { asFault, type ApiFault } from '../graphql/api-fault.js';
 import { RunMetrics } from '../graphql/generated/operations.js';
 import { followRun } from '../live/follow.js';
 import { useApi, type Api } from '../session/api-context.js';
@@ -12,24 +12,33 @@ const DRAW_EVERY_MS = 200;
 const HISTORY_EVERY_MS = 15_000;
 const CHANNEL = 'metrics';
 
+export interface MetricsOfRun {
+  readonly metrics: MetricsByName;
+  /** Why nothing more comes: a fault that waiting does not mend. */
+  readonly refused: ApiFault | undefined;
+}
+
 /**
  * @param attempt a new attempt may have gone back to an earlier round, so it starts from the history again
  * @param names of the series; what the run measures beside them comes with its rows, and is asked for with the next history
  */
-export function useMetrics(runId: string, attempt: number, names: readonly string[]): MetricsByName {
+export function useMetrics(runId: string, attempt: number, names: readonly string[]): MetricsOfRun {
   const api = useApi();
   const wanted = useRef(names);
   wanted.current = names;
   const [metrics, setMetrics] = useState<MetricsByName>(NO_METRICS);
+  const [refused, setRefused] = useState<ApiFault>();
 
   useEffect(() => {
+    setRefused(undefined);
     const controller = new AbortController();
     const held = new LiveMetrics(MAX_POINTS);
     const timer = setInterval(() => setMetrics(held.draw()), DRAW_EVERY_MS);
     api.connection
       .whileFollowing(followMetrics(api, { runId, names: () => wanted.current }, held, controller.signal))
-      // The page itself says why a run cannot be shown; without metrics its charts stay empty.
-      .catch((error: unknown) => void (controller.signal.aborted || api.onFault(asFault(error))))
+      .catch((error: unknown) => {
+        if (!controller.signal.aborted && !api.onFault(asFault(error))) setRefused(asFault(error));
+      })
       .finally(() => {
         clearInterval(timer);
         if (!controller.signal.aborted) setMetrics(held.draw());
@@ -41,7 +50,7 @@ export function useMetrics(runId: string, attempt: number, names: readonly strin
     };
   }, [api, runId, attempt]);
 
-  return metrics;
+  return { metrics, refused };
 }
 
 /** Ends when the run is over, with its whole history. @throws ApiFault */

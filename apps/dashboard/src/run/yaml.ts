@@ -34,8 +34,13 @@ const SPECIAL = /^(?:true|false|yes|no|on|off|null|y|n|nan|inf)$/i;
 
 const text = (value: string): string => (PLAIN.test(value) && !SPECIAL.test(value) ? value : quoted(value));
 
-/** Format characters could reorder what is read, so they are escaped too. */
-const quoted = (value: string): string =>
-  JSON.stringify(value).replace(/[\p{Cf}\p{Zl}\p{Zp}\u0085]/gu, (found) =>
+const quoted = (value: string): string => withoutHidden(JSON.stringify(value));
+
+/** JSON that looks as what it is. */
+export const visibleJson = (value: unknown): string => withoutHidden(JSON.stringify(value, null, 2));
+
+/** JSON escapes control characters itself; format characters, which could reorder what is read, are escaped here. They stand in texts alone. */
+const withoutHidden = (json: string): string =>
+  json.replace(/[\p{Cf}\p{Zl}\p{Zp}\u0085]/gu, (found) =>
     [...Array(found.length).keys()].map((i) => `\\u${found.charCodeAt(i).toString(16).padStart(4, '0')}`).join(''),
   );

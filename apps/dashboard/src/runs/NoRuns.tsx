@@ -1,15 +1,25 @@
 import type { ReactNode } from 'react';
 import { CopyButton } from '../components/CopyButton.js';
 import { Link } from '../router.js';
-import { FILTERS, listPath, type FilterName } from './run-filter.js';
+import { plainText } from '../text/plain-text.js';
+import { FILTERS, listPath, type ListAddress } from './run-filter.js';
 
 const COMMAND = 'npx paceline train --model mlp --epochs 5';
 
-export function NoRuns({ filter, after }: { filter: FilterName; after: string | undefined }): ReactNode {
+export function NoRuns({ filter, after, name }: ListAddress): ReactNode {
   if (after !== undefined) {
     return (
       <Empty title="No older runs">
-        <Link to={listPath({ filter })}>Newest</Link>
+        <Link to={listPath({ filter, name })}>Newest</Link>
+      </Empty>
+    );
+  }
+  if (name.trim() !== '') {
+    return (
+      <Empty
+        title={`No ${filter === 'all' ? '' : `${FILTERS[filter].label.toLowerCase()} `}run has “${plainText(name.trim(), 60)}” in its name`}
+      >
+        <Link to={listPath({ filter })}>Any name</Link>
       </Empty>
     );
   }

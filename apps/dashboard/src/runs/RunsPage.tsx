@@ -8,8 +8,9 @@ import { Problem } from '../components/Problem.js';
 import { Link } from '../router.js';
 import { useApi } from '../session/api-context.js';
 import { count } from '../text/format.js';
+import { NameSearch } from './NameSearch.js';
 import { NoRuns } from './NoRuns.js';
-import { FILTERS, FILTER_NAMES, listAddress, listPath, type FilterName } from './run-filter.js';
+import { FILTERS, FILTER_NAMES, listAddress, listPath, type FilterName, type ListAddress } from './run-filter.js';
 import { RunTable } from './RunTable.js';
 
 const PAGE_SIZE = 20;
@@ -17,14 +18,14 @@ const REFRESH_MS = 2_000;
 
 export function RunsPage({ search }: { search: string }): ReactNode {
   const { ask } = useApi();
-  const { filter, after } = listAddress(search);
+  const { filter, after, name } = listAddress(search);
   const load = useMemo(() => {
-    const page = { first: PAGE_SIZE, after: after ?? null, status: FILTERS[filter].statuses ?? null };
+    const page = { first: PAGE_SIZE, after: after ?? null, status: FILTERS[filter].statuses ?? null, name: name.trim() || null };
     return withMarks(
       (signal) => ask(RunMarks, page, signal),
       (signal) => ask(Runs, page, signal),
     );
-  }, [ask, filter, after]);
+  }, [ask, filter, after, name]);
   const { data, trouble, refused } = usePoll('runs', load, REFRESH_MS);
 
   useEffect(() => {
@@ -37,35 +38,36 @@ export function RunsPage({ search }: { search: string }): ReactNode {
       <div className="page-head">
         <h1>Runs</h1>
         {data && data.runs.totalCount > 0 && <span className="total">{count(data.runs.totalCount)}</span>}
-        <Filters current={filter} />
+        <NameSearch filter={filter} name={name} />
+        <Filters current={filter} name={name} />
       </div>
-      {data ? <List runs={data.runs} filter={filter} after={after} /> : <Loading trouble={trouble} />}
+      {data ? <List runs={data.runs} filter={filter} after={after} name={name} /> : <Loading trouble={trouble} />}
     </>
   );
 }
 
-function Filters({ current }: { current: FilterName }): ReactNode {
+function Filters({ current, name }: { current: FilterName; name: string }): ReactNode {
   return (
     <nav className="filters" aria-label="Runs by status">
-      {FILTER_NAMES.map((name) => (
-        <Link key={name} to={listPath({ filter: name })} current={name === current}>
-          {FILTERS[name].label}
+      {FILTER_NAMES.map((filter) => (
+        <Link key={filter} to={listPath({ filter, name })} current={filter === current}>
+          {FILTERS[filter].label}
         </Link>
       ))}
     </nav>
   );
 }
 
-function List({ runs, filter, after }: { runs: RunsResult['runs']; filter: FilterName; after: string | undefined }): ReactNode {
+function List({ runs, filter, after, name }: ListAddress & { readonly runs: RunsResult['runs'] }): ReactNode {
   const { edges, pageInfo } = runs;
-  if (edges.length === 0) return <NoRuns filter={filter} after={after} />;
+  if (edges.length === 0) return <NoRuns filter={filter} after={after} name={name} />;
   return (
     <>
       <RunTable runs={edges.map(({ node }) => node)} />
       {(after !== undefined || pageInfo.hasNextPage) && (
         <nav className="pages" aria-label="Pages">
-          {after !== undefined && <Link to={listPath({ filter })}>Newest</Link>}
-          {pageInfo.hasNextPage && pageInfo.endCursor && <Link to={listPath({ filter, after: pageInfo.endCursor })}>Older</Link>}
+          {after !== undefined && <Link to={listPath({ filter, name })}>Newest</Link>}
+          {pageInfo.hasNextPage && pageInfo.endCursor && <Link to={listPath({ filter, name, after: pageInfo.endCursor })}>Older</Link>}
         </nav>
       )}
     </>

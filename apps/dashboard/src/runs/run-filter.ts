@@ -1,4 +1,4 @@
-/** What the list shows, as it stands in the address: `?status=active&after=CURSOR`. */
+/** What the list shows, as it stands in the address: `?status=active&name=cnn&after=CURSOR`. */
 import type { RunStatus } from '../graphql/generated/operations.js';
 
 export const FILTERS = {
@@ -15,7 +15,12 @@ export const FILTER_NAMES = Object.keys(FILTERS) as readonly FilterName[];
 export interface ListAddress {
   readonly filter: FilterName;
   readonly after: string | undefined;
+  /** A part of the name of the runs; empty for all. */
+  readonly name: string;
 }
+
+/** A run's name has no more characters (libs/spec). */
+export const MOST_NAME = 100;
 
 export function listAddress(search: string): ListAddress {
   const parameters = new URLSearchParams(search);
@@ -23,12 +28,14 @@ export function listAddress(search: string): ListAddress {
   return {
     filter: Object.hasOwn(FILTERS, status) ? (status as FilterName) : 'all',
     after: parameters.get('after')?.slice(0, 500) || undefined,
+    name: parameters.get('name')?.slice(0, MOST_NAME) ?? '',
   };
 }
 
-export function listPath({ filter, after }: { filter: FilterName; after?: string | undefined }): string {
+export function listPath({ filter, after, name = '' }: { filter: FilterName; after?: string | undefined; name?: string }): string {
   const parameters = new URLSearchParams();
   if (filter !== 'all') parameters.set('status', filter);
+  if (name !== '') parameters.set('name', name);
   if (after) parameters.set('after', after);
   const search = parameters.toString();
   return search ? `/?${search}` : '/';

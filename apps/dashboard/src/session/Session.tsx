@@ -29,7 +29,7 @@ type State =
 
 function firstState(): State {
   const brought = takeKeyFromAddress();
-  if (brought) return { at: 'CHECKING', tried: { key: brought, remembered: false }, typed: false };
+  if (brought) return { at: 'CHECKING', tried: brought, typed: false };
   const stored = readKey();
   return stored ? { at: 'CHECKING', tried: stored, typed: false } : { at: 'SIGNED_OUT' };
 }
@@ -39,8 +39,8 @@ export function Session({ children }: { children: (viewer: ViewerResult['viewer'
 
   useEffect(() => {
     const takeKey = (): void => {
-      const key = takeKeyFromAddress();
-      if (key) setState({ at: 'CHECKING', tried: { key, remembered: false }, typed: false });
+      const tried = takeKeyFromAddress();
+      if (tried) setState({ at: 'CHECKING', tried, typed: false });
     };
     window.addEventListener('hashchange', takeKey);
     return () => window.removeEventListener('hashchange', takeKey);

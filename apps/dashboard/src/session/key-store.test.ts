@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { cleanKey, forgetKey, keyInFragment, readKey, writeKey } from './key-store.js';
+import { broughtKey, cleanKey, forgetKey, keyInFragment, readKey, writeKey } from './key-store.js';
 
 function storage(): Storage {
   const items = new Map<string, string>();
@@ -29,6 +29,14 @@ describe('the key of this browser', () => {
     expect(keyInFragment('#key=')).toEqual({ key: '', rest: '' });
     expect(keyInFragment('#other')).toBeUndefined();
     expect(keyInFragment('')).toBeUndefined();
+  });
+  it('is remembered as before when a link brings the same one', () => {
+    const places = { session: storage(), local: storage() };
+    writeKey({ key: 'a', remembered: true }, places);
+    expect([broughtKey('a', places), broughtKey('b', places)]).toEqual([
+      { key: 'a', remembered: true },
+      { key: 'b', remembered: false },
+    ]);
   });
   it('can stand in a header, or is none', () => {
     expect(cleanKey('  pl_abc\n')).toBe('pl_abc');

@@ -47,10 +47,13 @@ export function keyInFragment(fragment: string): { readonly key: string; readonl
   return { key: key ?? '', rest: rest ? `#${rest}` : '' };
 }
 
+/** A key that a link has brought. One that this browser remembers already stays remembered. */
+export const broughtKey = (key: string, { local }: Places = browser()): StoredKey => ({ key, remembered: local.getItem(NAME) === key });
+
 /** Takes the key out of the address; undefined when there is none. */
-export function takeKeyFromAddress(): string | undefined {
+export function takeKeyFromAddress(): StoredKey | undefined {
   const found = keyInFragment(location.hash);
   if (!found) return undefined;
   history.replaceState(history.state, '', location.pathname + location.search + found.rest);
-  return found.key || undefined;
+  return found.key ? broughtKey(found.key) : undefined;
 }

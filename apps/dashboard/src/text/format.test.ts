@@ -49,6 +49,7 @@ describe('numbers', () => {
   });
   it('does not round up to all or to perfect', () => {
     expect(plain(percent(0.9999))).toBe('99 %');
+    expect([0.29, 0.57, 0.58, 1.13 / 2].map((part) => plain(percent(part)))).toEqual(['29 %', '57 %', '58 %', '56 %']);
     expect(plain(percent(1))).toBe('100 %');
     expect(plain(percent(1.7))).toBe('100 %');
     expect(plain(accuracy(0.97842))).toBe('97.84 %');

@@ -49,11 +49,11 @@ export function share(fraction: Maybe): string {
   return `${((fraction < 1 ? Math.min(999, tenths) : tenths) / 10).toFixed(1)}\u202f%`;
 }
 
-/** A fraction as a whole percentage, never 100 before all is done. */
+/** A fraction as a whole percentage, never 100 before all is done. 0.29 times 100 is a little less than 29 in binary. */
 export function percent(fraction: Maybe): string {
   if (!isNumber(fraction)) return DASH;
   const value = Math.min(1, Math.max(0, fraction));
-  return `${value < 1 ? Math.floor(value * 100) : 100}\u202f%`;
+  return `${value < 1 ? Math.min(99, Math.floor(value * 100 + 1e-9)) : 100}\u202f%`;
 }
 
 /** Examples per second; whole from ten on. */
