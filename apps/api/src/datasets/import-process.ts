@@ -127,6 +127,10 @@ function shortName(name: string): string {
   return characters.join('').replace(/^\.+/, '');
 }
 
+/** Uploads by the names that they were sent under, not by where they lie. */
+const withoutFolders = (message: string, { folder, uploads }: BeginImport): string =>
+  uploads.reduce((text, _, i) => text.replaceAll(path.join(folder, 'uploads', String(i)) + path.sep, ''), message);
+
 /** What a person can mend has a code and a sentence; the rest is a fault of ours, and its words stay in the log. */
 const isOfUser = (error: unknown): boolean =>
   error instanceof Refused || ['IngestError', 'StorageError'].includes((error as Error | undefined)?.name ?? '');
@@ -134,7 +138,10 @@ const isOfUser = (error: unknown): boolean =>
 process.on('message', (message: ToImport) => {
   if (message.kind === 'answer') return waiting.get(message.n)?.(message);
   run(message)
-    .catch((error: unknown) => tell({ kind: 'failed', message: (error as Error).message ?? String(error), isOfUser: isOfUser(error) }))
+    .catch((error: unknown) => {
+      const text = (error as Error).message ?? String(error);
+      return tell({ kind: 'failed', message: withoutFolders(text, message), isOfUser: isOfUser(error) });
+    })
     .then(() => process.disconnect())
     .catch(() => process.exit(1)); // the api is gone
 });
