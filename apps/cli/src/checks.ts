@@ -11,7 +11,7 @@ import { TLS_ROLES } from '@paceline/runtime/certificates';
 import { readConfiguration } from './configuration.js';
 import { dashboardDir } from './stack/local-stack.js';
 import { tlsFolder } from './stack/stack-certificates.js';
-import { runningStack } from './stack/stack-lock.js';
+import { elsewhere, runningStack } from './stack/stack-lock.js';
 import { bytes } from './terminal/format.js';
 
 export interface CheckResult {
@@ -119,6 +119,9 @@ function reachable(url: string, defaultPort: number, variable: string, what: str
 
 async function checkPort(env: NodeJS.ProcessEnv): Promise<Outcome> {
   const running = runningStack(userDirectories(env).data);
+  const host = running && elsewhere(running);
+  if (host !== undefined)
+    return warning(`the local stack of this folder runs on ${host} (pid ${running!.pid})`, 'PACELINE_HOME names another.');
   if (running) return ok(`the local stack runs already (pid ${running.pid}${running.url ? `, ${running.url}` : ''})`);
   return (await isPortFree(4100))
     ? ok('4100 is free')

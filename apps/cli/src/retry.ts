@@ -1,7 +1,7 @@
 /** How long a command goes on trying when nobody listens at the address of the api. */
 import { join } from 'node:path';
 import type { RetryOptions } from '@paceline/client';
-import { runningHolder } from '@paceline/runtime/process-lock';
+import { hostElsewhere, runningHolder } from '@paceline/runtime/process-lock';
 import { userDirectories } from '@paceline/runtime/user-directories';
 import { UserError } from '@paceline/runtime/user-error';
 import type { Configuration } from './configuration.js';
@@ -41,4 +41,7 @@ function retrySeconds(text: string | undefined): number | undefined {
 
 const isLoopback = (url: string): boolean => URL.canParse(url) && /^(127\.|localhost$|\[::1\]$)/.test(new URL(url).hostname);
 
-const isStackRunning = (env: NodeJS.ProcessEnv): boolean => runningHolder(join(userDirectories(env).data, 'up.pid.json')) !== undefined;
+function isStackRunning(env: NodeJS.ProcessEnv): boolean {
+  const holder = runningHolder(join(userDirectories(env).data, 'up.pid.json'));
+  return holder !== undefined && hostElsewhere(holder) === undefined;
+}

@@ -11,7 +11,7 @@ export { type RunningService, type ServiceOptions, startPostgres, tail } from '.
 export { postgresBinaries } from './postgres-binaries.js';
 export { usableMemoryBytes } from './process-memory.js';
 export { announceReady, type ReadyInfo, waitForReady } from './ready.js';
-export { type Holder, lockFile, type LockResult, runningHolder } from './process-lock.js';
+export { GONE_AFTER_MS, type Holder, hostElsewhere, lockFile, type LockResult, runningHolder } from './process-lock.js';
 export { type RunningRedis, startRedis } from './redis.js';
 export type { RedisRole } from './redis-users.js';
 export { findRedis, onPath } from './redis-sources.js';

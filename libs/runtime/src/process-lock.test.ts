@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { startTicks } from './end-process.js';
-import { lockFile, runningHolder } from './process-lock.js';
+import { GONE_AFTER_MS, hostElsewhere, lockFile, runningHolder, type Holder } from './process-lock.js';
 
 describe('a lock that is a file', () => {
   let folder: string;
@@ -43,4 +43,66 @@ describe('a lock that is a file', () => {
       expect(readdirSync(join(folder, 'made'))).toEqual(['by-the-lock.json']);
     },
   );
+
+  const elsewhere = { pid: process.pid, ticks: '1', host: 'other', place: 'another boot', machine: 'another machine' };
+  /** As its file stands after it was left alone. */
+  const leftAlone = (by: object, forMs: number): void => {
+    writeFileSync(file, JSON.stringify(by));
+    utimesSync(file, Date.now() / 1000, (Date.now() - forMs) / 1000);
+  };
+
+  it('is held by a process of another host or container until that has left its file alone for minutes', () => {
+    const lock = lockFile(file);
+    if ('heldBy' in lock) throw new Error('somebody holds a file that is new');
+    lock.release();
+    leftAlone(elsewhere, GONE_AFTER_MS / 2);
+    expect(lockFile(file)).toEqual({ heldBy: process.pid, host: 'other' });
+    expect(hostElsewhere(runningHolder(file)!)).toBe('other');
+    leftAlone(elsewhere, GONE_AFTER_MS + 60_000);
+    expect(runningHolder(file)).toBeUndefined();
+    expect(lockFile(file)).not.toHaveProperty('heldBy');
+    expect(hostElsewhere(runningHolder(file)!)).toBeUndefined();
+  });
+
+  it('is free at once after this machine was started anew', () => {
+    lockFile(file);
+    const { machine } = JSON.parse(readFileSync(file, 'utf8')) as Holder;
+    leftAlone({ ...elsewhere, machine }, 0);
+    // Containers have no machine of their own, and wait.
+    expect('heldBy' in lockFile(file)).toBe(!machine);
+  });
+
+  it('is touched while it is held, and its holder hears when another host has taken it', () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+    try {
+      const taken: Holder[] = [];
+      const lock = lockFile(file, {}, (by) => taken.push(by));
+      if ('heldBy' in lock) throw new Error('somebody holds a file that is new');
+      const text = readFileSync(file, 'utf8');
+      utimesSync(file, 1, 1);
+      vi.advanceTimersByTime(GONE_AFTER_MS / 4);
+      expect([Date.now() - statSync(file).mtimeMs < GONE_AFTER_MS / 2, readFileSync(file, 'utf8'), lock.takenBy()]).toEqual([
+        true,
+        text,
+        undefined,
+      ]);
+      leftAlone(elsewhere, 0);
+      vi.advanceTimersByTime(GONE_AFTER_MS);
+      expect([taken.map(({ host }) => host), lock.takenBy()?.host]).toEqual([['other'], 'other']);
+      lock.release();
+      expect(runningHolder(file)?.host).toBe('other');
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it('says what it cannot tell, and stays held', () => {
+    const lock = lockFile(file, { url: 'old' });
+    if ('heldBy' in lock) throw new Error('somebody holds a file that is new');
+    const told: Record<string, unknown> = { url: 'new' };
+    told['itself'] = told;
+    expect(lock.tell(told as { url: string })).toBeInstanceOf(Error);
+    expect(runningHolder<{ url: string }>(file)?.url).toBe('old');
+    expect(readdirSync(join(folder, 'made'))).toEqual(['by-the-lock.json']);
+  });
 });

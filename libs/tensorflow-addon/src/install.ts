@@ -85,10 +85,14 @@ export async function installTensorflow(options: InstallOptions): Promise<Instal
   const engine: TensorflowEngine = { source: 'installed', packageDir: join(target, 'package'), name, variant, isCurrent: true };
   const lock = lockFile(join(root, `${name}.lock`));
   if ('heldBy' in lock)
-    throw new UserError('ENGINE_BUSY', `Another installer (pid ${lock.heldBy}) is building ${name}.`, {
-      hint: 'Wait for it to end.',
-      exit: 'temporary',
-    });
+    throw new UserError(
+      'ENGINE_BUSY',
+      `Another installer (pid ${lock.heldBy}${lock.host ? ` on ${lock.host}` : ''}) is building ${name}.`,
+      {
+        hint: 'Wait for it to end.',
+        exit: 'temporary',
+      },
+    );
   try {
     if (readRecord(target)?.addonRevision === ADDON_REVISION) {
       sweep(target); // what an installer left that ended right after the last step

@@ -21,7 +21,7 @@ import { linkTo } from '../dashboard-link.js';
 import { portFor } from '../stack/api-port.js';
 import { LAST_CHECKPOINT_MS, startLocalStack, type LocalStack } from '../stack/local-stack.js';
 import { ensureKey, keepAdminKey, readSecrets } from '../stack/stack-keys.js';
-import { CHECKOUT, lockStack, runningStack, type StackLock } from '../stack/stack-lock.js';
+import { CHECKOUT, dataDirUnusable, elsewhere, lockStack, runningStack, runsElsewhere, type StackLock } from '../stack/stack-lock.js';
 import { clean } from '../terminal/clean.js';
 import type { Terminal } from '../terminal/terminal.js';
 
@@ -141,6 +141,7 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
       redisUrl,
       ...secrets,
       restart: DEFAULT_RESTART,
+      isTaken: () => lock.isLost(),
       signal: stopping.signal,
       onStep: (text) => terminal.note(terminal.style('dim', text, 'stderr')),
       onEvent: (event) => noteEvent(event, terminal, lock, () => stack),
@@ -151,7 +152,7 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
     stack = await starting;
     keepAdminKey(stack, dataDir, terminal);
     const apiKey = await ensureKey(stack.url, dataDir, env, terminal);
-    lock.update({ url: stack.url, processes: stack.processes(), tls });
+    tellOthers(lock, { url: stack.url, processes: stack.processes(), tls }, terminal);
     announce(stack, apiKey, dataDir, terminal);
     onStack?.(stack);
   } catch (error) {
@@ -160,7 +161,7 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
     lock.release();
     throw error;
   }
-  const reason = await stack.failed;
+  const reason = await Promise.race([stack.failed, lock.lost]);
   terminal.note(`${terminal.style('red', 'error', 'stderr')} ${clean(reason, 1000)}`);
   failure = EXIT.unavailable;
   requestShutdown();
@@ -171,15 +172,7 @@ function makeDataDir(dataDir: string): void {
   try {
     mkdirSync(dataDir, { recursive: true });
   } catch (error) {
-    throw new UserError(
-      'DATA_DIR_UNUSABLE',
-      `The data folder ${dataDir} cannot be made (${(error as NodeJS.ErrnoException).code ?? String(error)}).`,
-      {
-        hint: 'Set PACELINE_HOME to a folder that you may write.',
-        exit: 'configuration',
-        cause: error,
-      },
-    );
+    throw dataDirUnusable(dataDir, error);
   }
 }
 
@@ -214,7 +207,12 @@ function noteEvent(event: SupervisorEvent, terminal: Terminal, lock: StackLock, 
   const running = stack();
   if (!running || event.state !== 'READY') return;
   terminal.note(`${terminal.style('green', event.name, 'stderr')} runs again (pid ${event.pid})`);
-  lock.update({ processes: running.processes() });
+  tellOthers(lock, { processes: running.processes() }, terminal);
+}
+
+function tellOthers(lock: StackLock, changes: Parameters<StackLock['update']>[0], terminal: Terminal): void {
+  const problem = lock.update(changes);
+  if (problem) terminal.note(`What other commands read of this stack is not up to date: ${problem.message}`);
 }
 
 async function down({ terminal, env }: CommandContext): Promise<number> {
@@ -225,6 +223,8 @@ async function down({ terminal, env }: CommandContext): Promise<number> {
     terminal.print(`Nothing runs for ${dataDir}.`);
     return EXIT.ok;
   }
+  const host = elsewhere(running);
+  if (host !== undefined) throw runsElsewhere(dataDir, host, running.pid);
   const inTime = await endProcess(running.pid, { deadlineMs: STOP_DEADLINE_MS + 5000 });
   if (terminal.json) terminal.document({ stopped: true, pid: running.pid, killed: !inTime });
   terminal.print(

@@ -55,6 +55,8 @@ export interface LocalStackOptions {
   /** Between each worker and the servers, such as 20mbit,30ms; left out: what PACELINE_LINK says. */
   readonly link?: string | undefined;
   readonly restart?: RestartPolicy;
+  /** Another host has taken the data folder: no database may be started on it. */
+  readonly isTaken?: () => boolean;
   /** Ends it, also while it is still starting: `startLocalStack` then rejects once nothing is left. */
   readonly signal?: AbortSignal;
   readonly onStep?: (text: string) => void;
@@ -224,8 +226,12 @@ class Starter {
 
   /** A database that became ready after everything else was stopped is stopped too. */
   async #keep<S extends RunningService>(name: string, start: (former: S | undefined) => Promise<S>): Promise<S> {
-    const { restart, onEvent } = this.options;
-    const supervised = await superviseService({ name, start, restart, onEvent });
+    const { restart, onEvent, isTaken, dataDir } = this.options;
+    const startOnOwn = (former: S | undefined): Promise<S> => {
+      if (isTaken?.()) throw new UserError('ALREADY_RUNNING', `another host has taken ${dataDir}`, { exit: 'temporary' });
+      return start(former);
+    };
+    const supervised = await superviseService({ name, start: startOnOwn, restart, onEvent });
     if (this.#stopping) {
       await supervised.stop();
       throw stopped();

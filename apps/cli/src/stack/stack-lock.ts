@@ -1,7 +1,7 @@
 /** One local stack per data folder. Beside the lock stands what others need to know of the running stack. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { lockFile, runningHolder, UserError, type Holder } from '@paceline/runtime';
+import { GONE_AFTER_MS, hostElsewhere, lockFile, runningHolder, UserError, type Holder } from '@paceline/runtime';
 
 interface Told {
   readonly startedAt: string;
@@ -24,23 +24,62 @@ const fileIn = (dataDir: string): string => join(dataDir, 'up.pid.json');
 export const runningStack = (dataDir: string): StackState | undefined => runningHolder<Told>(fileIn(dataDir));
 
 export interface StackLock {
-  update(changes: Partial<Pick<StackState, 'url' | 'processes' | 'tls'>>): void;
+  /** @returns why others go on reading what was there, a full disk for example */
+  update(changes: Partial<Pick<StackState, 'url' | 'processes' | 'tls'>>): Error | undefined;
   release(): void;
+  /** Settles when another host has taken the folder, because this one stood still for minutes. */
+  readonly lost: Promise<string>;
+  isLost(): boolean;
 }
 
-/** @throws UserError ALREADY_RUNNING */
+/** @throws UserError ALREADY_RUNNING, DATA_DIR_UNUSABLE */
 export function lockStack(dataDir: string): StackLock {
   let told: Told = { startedAt: new Date().toISOString(), checkout: CHECKOUT, url: null, processes: [] };
-  const lock = lockFile(fileIn(dataDir), told);
-  if ('heldBy' in lock) throw alreadyRunning(dataDir, lock.heldBy);
+  let lose!: (why: string) => void;
+  const lost = new Promise<string>((resolve) => (lose = resolve));
+  const lock = take(dataDir, told, ({ host, pid }) =>
+    lose(`This host stood still, and ${host} (pid ${pid}) has taken ${dataDir} meanwhile; what runs here is stopped.`),
+  );
+  if ('heldBy' in lock)
+    throw lock.host === undefined ? alreadyRunning(dataDir, lock.heldBy) : runsElsewhere(dataDir, lock.host, lock.heldBy);
   return {
     update(changes) {
       told = { ...told, ...changes };
-      lock.tell(told);
+      return lock.tell(told);
     },
     release: () => lock.release(),
+    lost,
+    isLost: () => lock.takenBy() !== undefined,
   };
 }
+
+function take(dataDir: string, told: Told, onLost: (by: Holder) => void): ReturnType<typeof lockFile<Told>> {
+  try {
+    return lockFile(fileIn(dataDir), told, onLost);
+  } catch (error) {
+    throw dataDirUnusable(dataDir, error);
+  }
+}
+
+export const dataDirUnusable = (dataDir: string, error: unknown): UserError =>
+  new UserError(
+    'DATA_DIR_UNUSABLE',
+    `The data folder ${dataDir} cannot be written (${(error as NodeJS.ErrnoException).code ?? String(error)}).`,
+    {
+      hint: 'Set PACELINE_HOME to a folder that you may write, on a disk with room.',
+      exit: 'configuration',
+      cause: error,
+    },
+  );
+
+/** Where the stack of a folder runs when that is not here: the same folder is on several hosts, or a volume of several containers. */
+export const elsewhere = (running: StackState): string | undefined => hostElsewhere(running);
+
+export const runsElsewhere = (dataDir: string, host: string, pid: number): UserError =>
+  new UserError('ALREADY_RUNNING', `Paceline runs on ${host} (pid ${pid}) with the data in ${dataDir}.`, {
+    hint: `\`paceline down\` there stops it. If that host or container is gone, start ${GONE_AFTER_MS / 60_000} minutes after it was there last, or remove ${fileIn(dataDir)}. Each host may have a folder of its own: PACELINE_HOME.`,
+    exit: 'temporary',
+  });
 
 function alreadyRunning(dataDir: string, pid: number): UserError {
   const running = runningStack(dataDir);

@@ -1,5 +1,5 @@
 /** What `paceline up` decides before and after the stack starts: the port of the api, and the keys in its data folder. */
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Terminal } from '../terminal/terminal.js';
 import { portFor } from './api-port.js';
 import { ensureKey, keepAdminKey, readSecrets } from './stack-keys.js';
+import { elsewhere, lockStack, runningStack } from './stack-lock.js';
 
 const notes: string[] = [];
 const terminal = { note: (text: string) => void notes.push(text) } as unknown as Terminal;
@@ -50,6 +51,16 @@ describe('a port that is taken', () => {
     await expect(portFor({ port, host }, false, terminal)).rejects.toMatchObject({ code: 'PORT_TAKEN', hint });
     expect([await portFor({ port: 0, host }, false, terminal), notes]).toEqual([0, []]);
   });
+});
+
+it('a data folder in which a stack of another host runs is named with that host, and left alone', () => {
+  const file = join(folder, 'up.pid.json');
+  writeFileSync(file, JSON.stringify({ pid: process.pid, ticks: '1', host: 'node-7', place: 'its boot', machine: 'its own' }));
+  const hint = expect.stringContaining(`or remove ${file}`);
+  expect(() => lockStack(folder)).toThrow(
+    expect.objectContaining({ code: 'ALREADY_RUNNING', message: expect.stringContaining('node-7'), hint }),
+  );
+  expect(elsewhere(runningStack(folder)!)).toBe('node-7');
 });
 
 describe("the administrator's key of a data folder", () => {
