@@ -75,7 +75,7 @@ function checkBuild(): Outcome {
 async function checkPostgres(env: NodeJS.ProcessEnv): Promise<Outcome> {
   const { DATABASE_URL: url } = readEnvironment({ DATABASE_URL: VARIABLES.DATABASE_URL.optional() }, env);
   if (url) return reachable(url, 5432, 'DATABASE_URL', 'PostgreSQL');
-  const { version, runAs, postgres } = await postgresBinaries();
+  const { version, runAs, postgres } = await postgresBinaries(join(userDirectories(env).data, 'postgres', 'cluster'));
   const shown = await run(postgres, ['--version'], runAs);
   if (!shown.ok)
     return failed(`the embedded PostgreSQL ${version} does not run: ${shown.output}`, 'Set DATABASE_URL to a PostgreSQL 15 or newer.');

@@ -4,10 +4,11 @@
  * Only the binaries are used, not the wrapper around them: that installs exit hooks, passes the password by the command line's
  * environment of other tools, and adds system users. Two things need care:
  *  - npm packages hold no symbolic links; the package's postinstall script makes them from a list, and npm 11 may hold that script back.
- *  - PostgreSQL refuses to run as root, so root runs it as `postgres` or `nobody`, and that user must be able to reach the files.
+ *  - PostgreSQL refuses to run as root, so root runs it as `postgres` or `nobody`, and that user must be able to reach the files. A cluster that is
+ *    there already says by its owner who that user is: one that has come to the machine since could not read it.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, lstatSync, readFileSync } from 'node:fs';
+import { existsSync, lstatSync, readFileSync, statSync } from 'node:fs';
 import { chmod, cp, mkdtemp, rename, rm, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
@@ -20,10 +21,11 @@ export interface PostgresBinaries {
   readonly runAs: { readonly uid: number; readonly gid: number; readonly user: string } | undefined;
 }
 
-export async function postgresBinaries(): Promise<PostgresBinaries> {
+/** @param cluster the data that it is to run on; it need not be there yet */
+export async function postgresBinaries(cluster?: string): Promise<PostgresBinaries> {
   const found = findPackage();
   await hydrateSymlinks(found.root);
-  const runAs = process.getuid?.() === 0 ? unprivilegedUser() : undefined;
+  const runAs = process.getuid?.() === 0 ? (ownerOf(cluster) ?? unprivilegedUser()) : undefined;
   const root = runAs && !canReach(join(found.root, 'native/bin/postgres'), runAs) ? await copyFor(found, runAs) : found.root;
   const binaries = { postgres: join(root, 'native/bin/postgres'), initdb: join(root, 'native/bin/initdb'), version: found.version, runAs };
   for (const file of [binaries.postgres, binaries.initdb]) {
@@ -77,15 +79,13 @@ async function hydrateSymlinks(root: string): Promise<void> {
   }
 }
 
+type User = NonNullable<PostgresBinaries['runAs']>;
+
 /** `postgres` where that user exists, else `nobody`, which every Unix has: adding a user to the machine is not ours to do. */
-function unprivilegedUser(): { uid: number; gid: number; user: string } {
-  const lines = readFileSync('/etc/passwd', 'utf8')
-    .split('\n')
-    .map((line) => line.split(':'));
-  for (const user of ['postgres', 'nobody']) {
-    const entry = lines.find((fields) => fields[0] === user);
-    if (entry) return { user, uid: Number(entry[2]), gid: Number(entry[3]) };
-  }
+function unprivilegedUser(): User {
+  const users = usersOfMachine();
+  const found = users.find(({ user }) => user === 'postgres') ?? users.find(({ user }) => user === 'nobody');
+  if (found) return found;
   throw new UserError(
     'POSTGRES_NEEDS_USER',
     'PostgreSQL does not run as root, and this machine has neither a user "postgres" nor "nobody".',
@@ -95,6 +95,23 @@ function unprivilegedUser(): { uid: number; gid: number; user: string } {
     },
   );
 }
+
+function ownerOf(cluster: string | undefined): User | undefined {
+  const found = cluster && statSync(cluster, { throwIfNoEntry: false });
+  if (!found) return undefined;
+  const { uid, gid } = found;
+  if (uid !== 0) return { uid, gid, user: usersOfMachine().find((user) => user.uid === uid)?.user ?? String(uid) };
+  throw new UserError('POSTGRES_NEEDS_USER', `PostgreSQL does not run as root, and its data in ${cluster} belong to root.`, {
+    hint: `Give them to another user: chown -R ${unprivilegedUser().user}: ${cluster}`,
+    exit: 'configuration',
+  });
+}
+
+const usersOfMachine = (): User[] =>
+  readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
+    .map((line) => line.split(':'))
+    .map(([user, , uid, gid]) => ({ user: user!, uid: Number(uid), gid: Number(gid) }));
 
 /** Whether `user` may reach a path through every folder above it: asked of the system, which also knows ACLs. */
 export function canReach(path: string, user: { readonly uid: number; readonly gid: number }): boolean {

@@ -25,6 +25,7 @@ import {
   fstatSync,
   rmSync,
   chmodSync,
+  statSync,
   writeFileSync,
 } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
@@ -69,14 +70,14 @@ const DATABASE = 'paceline';
 export async function startPostgres(options: ServiceOptions): Promise<RunningService> {
   const { temporary = false, deadlineMs = 30_000 } = options;
   const dataDir = resolve(options.dataDir);
-  const binaries = await postgresBinaries();
+  const cluster = join(dataDir, 'cluster');
+  const binaries = await postgresBinaries(cluster);
   const isFirst = !existsSync(dataDir);
   const keepDirectory = temporary ? guardDirectory(dataDir) : undefined;
   mkdirSync(dataDir, { recursive: true });
   chmodSync(dataDir, 0o711); // whatever the umask is: PostgreSQL's user must pass through, and nobody may list
   try {
     const reach = reachOf(dataDir, binaries);
-    const cluster = join(dataDir, 'cluster');
     const isNew = !existsSync(cluster);
     if (isNew) await initialise(dataDir, cluster, binaries, reach, deadlineMs);
     else await prepareExisting(cluster, binaries);
@@ -197,18 +198,25 @@ async function prepareExisting(cluster: string, { version }: PostgresBinaries): 
       },
     );
   }
-  // A server whose launcher and guard were both killed: the caller holds the lock of this folder, so it is ours to end.
   const postmaster = readPostmaster(cluster);
-  if (postmaster && isAlive(postmaster.pid) && isPostgres(postmaster.pid)) {
-    await endProcess(postmaster.pid, { signal: 'SIGINT', deadlineMs: 10_000, killSignal: 'SIGQUIT' });
-  }
+  if (!postmaster || !isAlive(postmaster.pid)) return; // PostgreSQL sees for itself that it is left of one that has ended
+  const isOfCluster = isPostgresOf(cluster, postmaster.pid);
+  // A server whose launcher and guard were both killed: the caller holds the lock of this folder, so it is ours to end.
+  if (isOfCluster) await endProcess(postmaster.pid, { signal: 'SIGINT', deadlineMs: 10_000, killSignal: 'SIGQUIT' });
+  // The pid was given to another process, for which PostgreSQL would refuse to start. Memory that is still in use it finds by the cluster itself.
+  if (isOfCluster === false) rmSync(join(cluster, 'postmaster.pid'), { force: true });
 }
 
-function isPostgres(pid: number): boolean {
+/** Undefined where there is no /proc: PostgreSQL's own check of postmaster.pid decides. A server works inside of its cluster. */
+function isPostgresOf(cluster: string, pid: number): boolean | undefined {
+  if (process.platform !== 'linux') return undefined;
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]!.endsWith('postgres');
-  } catch {
-    return false; // gone, or no /proc: PostgreSQL's own check of postmaster.pid decides
+    const [works, own] = [statSync(`/proc/${pid}/cwd`), statSync(cluster)];
+    const isInside = works.dev === own.dev && works.ino === own.ino;
+    return isInside && readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]!.endsWith('postgres');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return code === 'EACCES' || code === 'EPERM' || code === 'ENOENT' ? false : undefined; // another user's, or gone
   }
 }
 
@@ -235,11 +243,17 @@ async function startOnSomePort(plan: Plan): Promise<Started> {
   const logFile = join(dataDir, 'postgres.log');
   for (let attempt = 1; ; attempt++) {
     const port = wanted === 0 ? await findFreePort() : wanted;
+    const logFrom = sizeOf(logFile);
     const started = spawnPostgres(plan, port, logFile);
-    const outcome = await becameReady(started, cluster, deadlineMs);
+    const end = (): Promise<boolean> => endProcess(started.child, { signal: 'SIGINT', deadlineMs: 5000, killSignal: 'SIGQUIT' });
+    const outcome = await becameReady(started, cluster, deadlineMs).catch(async (error: unknown) => {
+      await end();
+      throw error;
+    });
     if (outcome === 'ready') return started;
-    await endProcess(started.child, { signal: 'SIGINT', deadlineMs: 5000, killSignal: 'SIGQUIT' });
-    const log = tail(logFile, 3000);
+    await end();
+    // What earlier starts have logged says nothing of this one.
+    const log = tail(logFile, Math.min(3000, sizeOf(logFile) - logFrom));
     const portTaken = log.includes('could not bind') || log.includes('could not create any TCP/IP sockets');
     if (portTaken && wanted === 0 && attempt < BIND_ATTEMPTS) continue;
     throw portTaken
@@ -320,9 +334,13 @@ async function becameReady({ child, pid }: Started, cluster: string, deadlineMs:
 
 /** Line 1 of postmaster.pid is the pid, line 8 the status (`starting`, `ready`, ...). */
 function readPostmaster(cluster: string): { pid: number; status: string } | undefined {
-  const file = join(cluster, 'postmaster.pid');
-  if (!existsSync(file)) return undefined;
-  const lines = readFileSync(file, 'utf8').split('\n');
+  let lines: string[];
+  try {
+    lines = readFileSync(join(cluster, 'postmaster.pid'), 'utf8').split('\n');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined; // none runs, or it has just ended
+    throw error;
+  }
   const pid = Number(lines[0]);
   return Number.isInteger(pid) && pid > 0 ? { pid, status: (lines[7] ?? '').trim() } : undefined;
 }
@@ -348,6 +366,9 @@ function identity({ runAs }: PostgresBinaries): { uid?: number; gid?: number } {
 function cleanEnvironment(): NodeJS.ProcessEnv {
   return { PATH: process.env['PATH'], LC_ALL: 'C', TZ: 'UTC' };
 }
+
+/** 0 where there is no such file. */
+export const sizeOf = (file: string): number => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
 
 /** The last `bytes` of a file as text. */
 export function tail(file: string, bytes: number): string {

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { endProcess } from './end-process.js';
 import { BIND_ATTEMPTS, findFreePort, isPortFree } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
-import { tail, type RunningService, type ServiceOptions } from './postgres.js';
+import { sizeOf, tail, type RunningService, type ServiceOptions } from './postgres.js';
 import { findRedis, REDIS_IMAGE, type RedisBinary, type RedisSource } from './redis-sources.js';
 import { redisPassword, redisUserLines, type RedisRole } from './redis-users.js';
 import { UserError } from './user-error.js';
@@ -211,8 +211,4 @@ function answersPing(port: number, password: string): Promise<boolean> {
       else if (received.startsWith('-')) finish(false); // still loading its file, or somebody else's server
     });
   });
-}
-
-function sizeOf(file: string): number {
-  return statSync(file, { throwIfNoEntry: false })?.size ?? 0;
 }

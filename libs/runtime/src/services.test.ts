@@ -1,5 +1,17 @@
 /** Embedded PostgreSQL and Redis, started for real. */
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import {
+  appendFileSync,
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -67,6 +79,34 @@ describe('embedded PostgreSQL', () => {
     expect((await query(second.url, 'SELECT n FROM kept')).rows).toEqual([{ n: 7 }]);
   });
 
+  it.skipIf(process.platform !== 'linux')(
+    'starts on a cluster whose postmaster.pid names another process by now, as the user whose cluster it is, and leaves that process alone',
+    async () => {
+      const dataDir = join(temp, 'pg-stale');
+      const cluster = join(dataDir, 'cluster');
+      await keep(await startPostgres({ dataDir })).stop();
+      const other = spawn('sleep', ['60'], { argv0: 'postgres', stdio: 'ignore' });
+      try {
+        writeFileSync(join(cluster, 'postmaster.pid'), `${other.pid}\n${cluster}\n1\n5432\n\n127.0.0.1\n  1 1\nready\n`);
+        if (process.getuid!() === 0) {
+          for (const name of ['', ...readdirSync(cluster, { recursive: true, encoding: 'utf8' })])
+            chownSync(join(cluster, name), 4321, 4321);
+        }
+        const again = keep(await startPostgres({ dataDir }));
+        expect((await query(again.url, 'SELECT 1 AS n')).rows).toEqual([{ n: 1 }]);
+        expect([isAlive(other.pid!), statSync(join(cluster, 'postmaster.pid')).uid]).toEqual([true, statSync(cluster).uid]);
+      } finally {
+        other.kill('SIGKILL');
+      }
+    },
+  );
+
+  it.skipIf(process.getuid?.() !== 0)('refuses a cluster of root', async () => {
+    const dataDir = join(temp, 'pg-root');
+    mkdirSync(join(dataDir, 'cluster'), { recursive: true });
+    await expect(startPostgres({ dataDir })).rejects.toMatchObject({ code: 'POSTGRES_NEEDS_USER', hint: expect.stringContaining('chown') });
+  });
+
   it('removes a temporary folder at the end, also one below a folder that only root may enter', async () => {
     mkdirSync(join(temp, 'closed'), { mode: 0o700 });
     const dataDir = join(temp, 'closed/pg');
@@ -82,6 +122,16 @@ describe('embedded PostgreSQL', () => {
       exit: 'configuration',
     });
     expect(existsSync(join(temp, 'pg-port'))).toBe(false);
+  });
+
+  it('tells a start that fails by what it has logged itself, and not by what an earlier one has', async () => {
+    const dataDir = join(temp, 'pg');
+    appendFileSync(join(dataDir, 'postgres.log'), 'LOG:  could not bind IPv4 address "127.0.0.1": Address already in use\n');
+    writeFileSync(join(dataDir, 'cluster/postgresql.auto.conf'), 'no_such_setting = 1\n');
+    await expect(startPostgres({ dataDir })).rejects.toMatchObject({
+      code: 'POSTGRES_START_FAILED',
+      message: expect.stringContaining('no_such_setting'),
+    });
   });
 });
 
