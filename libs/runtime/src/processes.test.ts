@@ -1,10 +1,10 @@
 /** Ready line, shutdown, orphan guard and supervision, each with real processes that run the built package. */
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { endProcess, isAlive } from './end-process.js';
 import { waitForReady } from './ready.js';
 import { superviseChild, type SupervisedChild, type SupervisorEvent } from './supervisor.js';
@@ -89,6 +89,16 @@ describe('shutdown', () => {
     await sleep(400); // longer than what comes from the terminal and from npm is apart
     twice.kill('SIGINT');
     expect(await exitOf(twice)).toBe(130);
+  });
+
+  it('stays when a terminal closes that it does not use, as under nohup', async () => {
+    const child = run(waiting, 'pipe', { TAKES: '50', DEADLINE: '60000' });
+    await waitForReady(child, HANGS_MS);
+    child.kill('SIGHUP');
+    await sleep(200);
+    expect(isAlive(child.pid!)).toBe(true);
+    child.kill('SIGTERM');
+    expect(await exitOf(child)).toBe(0);
   });
 
   it('takes the Ctrl-C that comes from the terminal and from npm as one', async () => {
@@ -187,6 +197,23 @@ describe('supervision', () => {
     expect(child.state()).not.toBe('FAILED');
     const pauses = events.filter(({ state }) => state === 'BACKOFF').map(({ message }) => message.replace(/.*; /, ''));
     expect(pauses.slice(0, 4)).toEqual([10, 10, 40, 40].map((ms) => `starting again in ${ms} ms`));
+  });
+
+  it('takes a log that cannot be opened for a start that failed, and goes on whatever its listener throws', async () => {
+    writeFileSync(join(temp, 'no-folder'), '');
+    const told = vi.spyOn(process, 'emitWarning').mockReturnValue();
+    const child = start('no-folder/ps', ready, 2, {
+      push: () => {
+        throw new Error('no room to tell it');
+      },
+    } as unknown as SupervisorEvent[]);
+    await expect(child.ready).rejects.toThrow(/could not be started: E[^]*; 2 restarts in 60 s are used up/);
+    expect([child.state(), child.restarts(), told.mock.lastCall]).toEqual([
+      'FAILED',
+      2,
+      [expect.objectContaining({ message: 'no room to tell it' })],
+    ]);
+    told.mockRestore();
   });
 
   it('takes the same code from a process that was never ready for a crash', async () => {

@@ -4,10 +4,14 @@
  *     SIGTERM | SIGINT | SIGHUP | parent gone | IPC closed  ->  handlers, newest first, within the deadline  ->  exit
  *     a second SIGINT or SIGTERM                             ->  exit at once
  *     the same signal within 300 ms                          ->  nothing: npm passes on the Ctrl-C that the terminal has sent to both
+ *     SIGHUP without a terminal                              ->  nothing: a session has closed that it does not use, as with nohup
+ *
+ * That nohup has SIGHUP ignored is not to be seen, since Node and npm set every signal back when they start; but it leaves no terminal.
  *
  * "Parent gone" keeps orphans away when a launcher is SIGKILLed and can pass nothing on: with PACELINE_PARENT_PID set,
  * the parent's id is compared twice a second (the kernel gives an orphan a new parent), and a closed IPC channel counts too.
  */
+import { isatty } from 'node:tty';
 import { EXIT } from './exit-codes.js';
 import { readEnvironment, VARIABLES } from './environment.js';
 
@@ -54,8 +58,10 @@ export function requestShutdown(reason: ShutdownReason = 'requested'): void {
 
 function install(): State {
   const created: State = { handlers: [], running: false };
+  const hasTerminal = [0, 1, 2].some((descriptor) => isatty(descriptor));
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(signal, () => {
+      if (signal === 'SIGHUP' && !hasTerminal) return;
       const { first } = created;
       if (first?.signal === signal && performance.now() - first.atMs < SAME_KEYSTROKE_MS) return;
       if (created.running && signal !== 'SIGHUP') process.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.internal);

@@ -12,7 +12,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RunningService } from './postgres.js';
 import { RestartBudget, type RestartPolicy } from './restart-budget.js';
-import type { ChildState, SupervisorEvent } from './supervisor.js';
+import { tellEvent, type ChildState, type SupervisorEvent } from './supervisor.js';
 
 export interface SuperviseServiceOptions<S extends RunningService> {
   /** For people. */
@@ -105,7 +105,7 @@ class ServiceSupervisor<S extends RunningService> implements SupervisedService<S
 
   private told(state: ChildState, message: string): SupervisorEvent {
     const event = { name: this.name, state, pid: this.pid(), message };
-    this.options.onEvent?.(event);
+    tellEvent(event, this.options.onEvent);
     return event;
   }
 }

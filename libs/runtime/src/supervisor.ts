@@ -76,6 +76,15 @@ export function superviseChild(options: SuperviseOptions): SupervisedChild {
   return new Supervisor(options);
 }
 
+/** What a listener cannot do, with a full disk for example, must not end what it only hears of. */
+export function tellEvent(event: SupervisorEvent, onEvent: ((event: SupervisorEvent) => void) | undefined): void {
+  try {
+    onEvent?.(event);
+  } catch (error) {
+    process.emitWarning(error as Error);
+  }
+}
+
 class Supervisor implements SupervisedChild {
   readonly name: string;
   readonly logFile: string;
@@ -149,7 +158,7 @@ class Supervisor implements SupervisedChild {
       const delayMs = this.#nextDelay(code, readyForMs);
       if (typeof delayMs === 'string') {
         const event = this.#enter('FAILED', `${reason}; ${delayMs}`);
-        const lastLines = tail(this.logFile, 2000).trim().split('\n').slice(-8).join('\n');
+        const lastLines = this.#lastLines();
         this.#rejectReady(new StartError('START_FAILED', `${this.name}: ${event.message}${lastLines ? `\n${lastLines}` : ''}`, code));
         this.#resolveFailed(event);
         return;
@@ -164,7 +173,12 @@ class Supervisor implements SupervisedChild {
   async #runOnce(): Promise<{ reason: string; code: number | null; readyForMs: number }> {
     this.#isRestarting = false;
     this.#enter('STARTING', 'starting');
-    const child = (this.#child = this.#spawn());
+    let child: ChildProcess;
+    try {
+      child = this.#child = this.#spawn();
+    } catch (error) {
+      return { reason: `could not be started: ${(error as Error).message}`, code: null, readyForMs: 0 }; // its log cannot be opened
+    }
     const release = child.pid === undefined ? undefined : guardProcess(child.pid);
     const ended = new Promise<{ reason: string; code: number | null }>((resolve) => {
       child.once('error', (error) => resolve({ reason: `could not be started: ${error.message}`, code: null }));
@@ -230,6 +244,14 @@ class Supervisor implements SupervisedChild {
     }
   }
 
+  #lastLines(): string {
+    try {
+      return tail(this.logFile, 2000).trim().split('\n').slice(-8).join('\n');
+    } catch {
+      return ''; // why it was not started says enough
+    }
+  }
+
   #isStopping(): boolean {
     return this.#state === 'STOPPING' || this.#state === 'STOPPED';
   }
@@ -237,7 +259,7 @@ class Supervisor implements SupervisedChild {
   #enter(state: ChildState, message: string): SupervisorEvent {
     this.#state = state;
     const event = { name: this.name, state, pid: this.#child?.pid, message };
-    this.options.onEvent?.(event);
+    tellEvent(event, this.options.onEvent);
     return event;
   }
 
