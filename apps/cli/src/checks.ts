@@ -6,7 +6,17 @@ import { createConnection } from 'node:net';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createClient, PacelineApiError } from '@paceline/client';
-import { findRedis, isPortFree, postgresBinaries, readEnvironment, userDirectories, UserError, VARIABLES } from '@paceline/runtime';
+import {
+  findRedis,
+  isPortFree,
+  NOT_HERE_YET,
+  postgresBinaries,
+  redisOf,
+  readEnvironment,
+  userDirectories,
+  UserError,
+  VARIABLES,
+} from '@paceline/runtime';
 import { TLS_ROLES } from '@paceline/runtime/certificates';
 import { readConfiguration } from './configuration.js';
 import { dashboardDir } from './stack/local-stack.js';
@@ -87,9 +97,15 @@ async function checkPostgres(env: NodeJS.ProcessEnv): Promise<Outcome> {
 async function checkRedis(env: NodeJS.ProcessEnv): Promise<Outcome> {
   const { REDIS_URL: url } = readEnvironment({ REDIS_URL: VARIABLES.REDIS_URL.optional() }, env);
   if (url) return reachable(url, 6379, 'REDIS_URL', 'Redis');
-  const { source, version, command, passedOver } = await findRedis();
-  const why = passedOver.map(({ source: other, reason }) => `\nnot ${other}: ${reason}`).join('');
-  return ok(`${version.split(' ').slice(0, 3).join(' ')} from ${source} (${command}), as REDIS_URL is not set${why}`);
+  const former = redisOf(join(userDirectories(env).data, 'redis'));
+  try {
+    const { source, version, command, passedOver } = await findRedis({ isLookOnly: true, former });
+    const why = passedOver.map(({ source: other, reason }) => `\nnot ${other}: ${reason}`).join('');
+    return ok(`${version.split(' ').slice(0, 3).join(' ')} from ${source} (${command}), as REDIS_URL is not set${why}`);
+  } catch (error) {
+    if (error instanceof UserError && error.message.includes(NOT_HERE_YET)) return warning(error.message, error.hint);
+    throw error;
+  }
 }
 
 /** A TCP connection only: whether user and password are right is said by the api when it starts. */

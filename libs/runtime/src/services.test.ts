@@ -20,8 +20,8 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { isAlive } from './end-process.js';
 import { startPostgres, type RunningService } from './postgres.js';
-import { startRedis } from './redis.js';
-import { findRedis } from './redis-sources.js';
+import { redisOf, startRedis } from './redis.js';
+import { findRedis, whyUnreadable, type RedisBinary } from './redis-sources.js';
 
 const temp = mkdtempSync(join(tmpdir(), 'paceline-services-'));
 const running: RunningService[] = [];
@@ -166,6 +166,55 @@ describe('embedded Redis', () => {
     await expect(startRedis({ dataDir: join(temp, 'redis-port'), port: takenPort, temporary: true })).rejects.toMatchObject({
       code: 'PORT_TAKEN',
     });
+  });
+
+  it('goes on with the server that wrote the data, and takes none that could not read them', async () => {
+    const former = redisOf(join(temp, 'redis'))!;
+    expect(former).toMatchObject({ source: expect.any(String), command: expect.stringContaining('redis') });
+    // What is installed later comes first on PATH, and is not taken.
+    const bin = join(temp, 'later');
+    mkdirSync(bin);
+    const install = (version: string): void =>
+      writeFileSync(join(bin, 'redis-server'), `#!/bin/sh\necho "Redis server v=${version} sha=0"\n`, { mode: 0o755 });
+    process.env['PATH'] = bin;
+    process.env['PACELINE_HOME'] = join(temp, 'home');
+    install('9.0.1');
+    expect((await findRedis({ former })).command).toBe(former.command);
+    const gone = { ...former, command: join(temp, 'gone') };
+    expect((await findRedis({ former: gone })).version).toContain('9.0.1');
+    install('6.2.0');
+    process.env['PACELINE_REDIS_SOURCE'] = 'path';
+    await expect(findRedis({ former: gone })).rejects.toMatchObject({
+      code: 'REDIS_NOT_FOUND',
+      message: expect.stringMatching(/path: Redis 6\.2 cannot read what \S+ \d+\.\d+ has written/u),
+    });
+  });
+
+  it.each([
+    ['Redis', '7.0', 'Redis', '7.2', false],
+    ['Redis', '8.2', 'Redis', '8.2', true],
+    ['Valkey', '8.0', 'Redis', '7.2', true],
+    ['Valkey', '8.0', 'Redis', '7.4', false],
+    ['Redis', '7.4', 'Valkey', '8.1', true],
+    ['Redis', '7.0', 'Valkey', '8.1', false],
+    ['Redis', '8.2', 'Valkey', '9.0', false],
+  ])('%s %s and what %s %s has written: %s', (family, version, otherFamily, otherVersion, canRead) => {
+    const binary = (name: string, number: string): RedisBinary => ({
+      source: 'path',
+      command: 'redis',
+      version: `${name} server v=${number}.1 sha=0`,
+    });
+    expect(whyUnreadable(binary(family, version), binary(otherFamily, otherVersion)) === undefined).toBe(canRead);
+  });
+
+  it('downloads nothing and makes nothing when it only looks', async () => {
+    process.env['PATH'] = temp;
+    process.env['PACELINE_HOME'] = join(temp, 'looked-at');
+    process.env['PACELINE_REDIS_SOURCE'] = 'pip';
+    writeFileSync(join(temp, 'python3'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
+    await expect(findRedis({ isLookOnly: true })).rejects.toThrow('pip: it would be downloaded at the first start');
+    rmSync(join(temp, 'python3'));
+    expect(existsSync(join(temp, 'looked-at'))).toBe(false);
   });
 
   it('names every candidate and what to install when there is none', async () => {
