@@ -109,7 +109,7 @@ interface Service {
   networks?: string[] | Record<string, unknown>;
   healthcheck?: { test: string[]; start_interval?: string; interval?: string; start_period?: string };
   depends_on?: Record<string, { condition: string }>;
-  deploy?: { resources?: { limits?: { cpus?: string; memory?: string } } };
+  deploy?: { replicas?: number | string; resources?: { limits?: { cpus?: string; memory?: string } } };
   read_only?: boolean;
   cap_drop?: string[];
 }
@@ -172,6 +172,9 @@ describe('docker-compose.yml', () => {
       PACELINE_TLS: ':+/secrets/tls-worker/tls.key',
       PACELINE_DATA_STORE: ':-/datasets',
       PACELINE_CHECKPOINT_STORE: ':-',
+      PACELINE_DATA_CACHE_BYTES: ':-',
+      PACELINE_SERVERS: ':-1',
+      PACELINE_WORKERS: ':-2',
     });
     for (const [name, { environment, volumes = [] }] of services.filter(([service]) => service !== 'secrets')) {
       for (const [variable, value] of Object.entries(environment ?? {})) {
@@ -198,6 +201,21 @@ describe('docker-compose.yml', () => {
     expect(API_LIMITS.length).toBeGreaterThan(8);
     const stack = textOf('apps/cli/src/stack/local-stack.ts');
     expect(API_LIMITS.filter((name) => !(name in compose.services['api']!.environment!) || !stack.includes(`'${name}'`))).toEqual([]);
+  });
+
+  it('starts as many servers and workers as .env says, so that the next `up -d` does not undo it', () => {
+    const replicas = Object.fromEntries(
+      services.flatMap(([name, { deploy }]) => (deploy?.replicas === undefined ? [] : [[name, deploy.replicas]])),
+    );
+    expect(replicas).toEqual({ ps: '${PACELINE_SERVERS:-1}', worker: '${PACELINE_WORKERS:-2}' });
+    for (const text of [textOf('.env.example'), textOf('docs/compose.md')])
+      for (const name of ['PACELINE_SERVERS', 'PACELINE_WORKERS']) expect(text).toContain(name);
+  });
+
+  it('gives workers a folder for shards of a bucket, with a volume', () => {
+    const { environment, volumes } = compose.services['worker']!;
+    expect(volumes).toContain(`cache:${environment!['PACELINE_DATA_CACHE']}`);
+    expect(only(stagesOf('worker').at(-1)!, 'RUN').map(argumentsOf).join()).toContain(environment!['PACELINE_DATA_CACHE']);
   });
 
   it('hands a store for checkpoints to every process that reads or writes one, with the credentials of a bucket', () => {
