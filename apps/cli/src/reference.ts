@@ -58,6 +58,11 @@ export async function cliReference(): Promise<string> {
     '',
     '## Variables',
     '',
+    '`paceline up` and its processes read those of the shell that starts it, with these exceptions. Its processes are all on one host, so they get no `PACELINE_DATA_HOST`,',
+    '`PACELINE_DATA_BIND` and `PACELINE_DATA_PORT`. `--host` and `--port` take the place of `PACELINE_HOST` and `PACELINE_PORT`. It chooses folders, secrets and certificates itself:',
+    '`PACELINE_DATA_DIR`, `PACELINE_DASHBOARD_DIR`, `PACELINE_SOCKET_DIR`, `PACELINE_STOP_MS`, `PACELINE_TOKEN_SECRET`, `PACELINE_BOOTSTRAP_KEY` and the files of `PACELINE_TLS_`. Credentials (`AWS_`) go to them where',
+    '`PACELINE_DATA_STORE` or `PACELINE_CHECKPOINT_STORE` is set.',
+    '',
     ...rows(
       ['variable', 'what for'],
       [

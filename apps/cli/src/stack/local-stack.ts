@@ -274,7 +274,7 @@ class Starter {
   #apiEnvironment(databaseUrl: string, redisUrl: string): NodeJS.ProcessEnv {
     const { host, tokenSecret, bootstrapKey, dataDir } = this.options;
     return {
-      ...inherited(),
+      ...inherited(this.options),
       ...passed(API_LIMITS),
       DATABASE_URL: databaseUrl,
       REDIS_URL: redisUrl,
@@ -292,7 +292,7 @@ class Starter {
     const { tokenSecret, dataDir } = this.options;
     const transport = process.env['PACELINE_TRANSPORT'] || 'auto';
     return {
-      ...inherited(),
+      ...inherited(this.options),
       REDIS_URL: redisUrl,
       PACELINE_TOKEN_SECRET: tokenSecret,
       PACELINE_DATA_DIR: join(dataDir, 'data'),
@@ -306,7 +306,7 @@ class Starter {
   #workerEnvironment(redisUrl: string, index: number): NodeJS.ProcessEnv {
     const { dataDir } = this.options;
     return {
-      ...inherited(),
+      ...inherited(this.options),
       ...passed(WORKER_LIMITS),
       // It lies at the worker, in both directions; at the server as well each byte would wait twice.
       ...(this.options.link === undefined ? {} : { PACELINE_LINK: this.options.link }),
@@ -351,14 +351,13 @@ interface RedisService extends Service {
   urlOf(role: RedisRole): string;
 }
 
-/** What a process gets from the user's environment. Addresses and secrets of other stacks do not pass. */
-function inherited(): NodeJS.ProcessEnv {
+/** What a process gets from the user's environment. Addresses and secrets of other stacks do not pass, and a stack that is gone at the end leaves no checkpoints elsewhere. */
+export function inherited({ temporary }: Pick<LocalStackOptions, 'temporary'>): NodeJS.ProcessEnv {
   const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'LC_ALL', 'TZ', 'NODE_OPTIONS', 'NODE_EXTRA_CA_CERTS', 'PACELINE_LOG_LEVEL'];
-  return {
-    NODE_ENV: 'production',
-    ...passed(names),
-    ...(process.env['PACELINE_DATA_STORE'] ? passed(Object.keys(process.env).filter((name) => name.startsWith('AWS_'))) : {}),
-  };
+  if (!temporary) names.push('PACELINE_CHECKPOINT_STORE');
+  const hasStore = process.env['PACELINE_DATA_STORE'] || (!temporary && process.env['PACELINE_CHECKPOINT_STORE']);
+  if (hasStore) names.push(...Object.keys(process.env).filter((name) => name.startsWith('AWS_')));
+  return { NODE_ENV: 'production', ...passed(names) };
 }
 
 const API_LIMITS = [

@@ -4,9 +4,10 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Terminal } from '../terminal/terminal.js';
 import { portFor } from './api-port.js';
+import { inherited } from './local-stack.js';
 import { ensureKey, keepAdminKey, readSecrets } from './stack-keys.js';
 import { elsewhere, lockStack, runningStack } from './stack-lock.js';
 
@@ -61,6 +62,16 @@ it('a data folder in which a stack of another host runs is named with that host,
     expect.objectContaining({ code: 'ALREADY_RUNNING', message: expect.stringContaining('node-7'), hint }),
   );
   expect(elsewhere(runningStack(folder)!)).toBe('node-7');
+});
+
+it('every process of the stack hears where checkpoints lie, with the credentials of a bucket; those of a temporary stack do not', () => {
+  vi.stubEnv('PACELINE_CHECKPOINT_STORE', 's3://bucket/prefix');
+  vi.stubEnv('AWS_REGION', 'eu-1');
+  vi.stubEnv('PACELINE_DATA_STORE', '');
+  const given = { PACELINE_CHECKPOINT_STORE: 's3://bucket/prefix', AWS_REGION: 'eu-1' };
+  expect(inherited({ temporary: false })).toMatchObject(given);
+  for (const name of Object.keys(given)) expect(inherited({ temporary: true })).not.toHaveProperty(name);
+  vi.unstubAllEnvs();
 });
 
 describe("the administrator's key of a data folder", () => {
