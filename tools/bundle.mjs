@@ -13,7 +13,6 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, relative, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { rolldown } from 'rolldown';
 import { noticesOf } from './notices.mjs';
 
 const root = join(import.meta.dirname, '..');
@@ -128,6 +127,7 @@ async function bundle(name) {
   const folder = join(root, FOLDERS[name]);
   const input = Object.fromEntries(ENTRIES[name].map((file) => [/([\w-]+)\.js$/.exec(file)?.[1] ?? file, join(root, file)]));
   rmSync(folder, { recursive: true, force: true });
+  const { rolldown } = await import('rolldown'); // `npm run dev` loads this file before it is installed
   const built = await rolldown({
     input,
     platform: 'node',

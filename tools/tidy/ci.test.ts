@@ -27,6 +27,37 @@ describe('continuous integration', () => {
     }
   });
 
+  it.each(['start', 'demo', 'dev'])('tools/%s.mjs begins in it with modules of Node alone: it installs the others', (name) => {
+    const seen = new Set<string>();
+    const packages: string[] = [];
+    const follow = (path: string): void => {
+      if (seen.has(path)) return;
+      seen.add(path);
+      for (const [, from] of textOf(path).matchAll(/^import\b[^;]*? from '([^']+)';/gmu)) {
+        if (from!.startsWith('.')) follow(join(path, '..', from!));
+        else if (!from!.startsWith('node:')) packages.push(`${path}: ${from}`);
+      }
+    };
+    follow(`tools/${name}.mjs`);
+    expect([seen.has('tools/ready-to-run.mjs'), packages]).toEqual([true, []]);
+  });
+
+  it('every process says the version that package.json has', () => {
+    const { version } = jsonOf('package.json') as { version: string };
+    const said = files
+      .filter((path) => /^(apps|libs)\/[^/]+\/src\/.*\.ts$/u.test(path) && !/(\.(test|fixture)|\/pins)\.ts$/u.test(path))
+      .flatMap((path) =>
+        [...textOf(path).matchAll(/\b(?:version: |VERSION = |RELEASE = )'(\d+\.\d+\.\d+)'/gu)].map((match) => `${path} ${match[1]}`),
+      );
+    const places = [
+      'apps/api/src/models/model-exports.ts',
+      'apps/cli/src/program.ts',
+      'apps/ps/src/server-process.ts',
+      'apps/worker/src/worker-process.ts',
+    ];
+    expect(said.sort()).toEqual(places.map((path) => `${path} ${version}`));
+  });
+
   it('.ci/run can be executed and is bash that parses', () => {
     accessSync(join(repositoryRoot, '.ci', 'run'), constants.X_OK);
     expect(spawnSync('bash', ['-n', '.ci/run'], { cwd: repositoryRoot, encoding: 'utf8' })).toMatchObject({ status: 0, stderr: '' });

@@ -20,12 +20,14 @@ export function findFreePort(host = '127.0.0.1'): Promise<number> {
   });
 }
 
-/** Whether a server could listen there now. */
-export function isPortFree(port: number, host = '127.0.0.1'): Promise<boolean> {
+/** Why no server could listen there now, EADDRINUSE or EACCES for example; undefined when one could. */
+export function whyNotListening(port: number, host = '127.0.0.1'): Promise<NodeJS.ErrnoException | undefined> {
   return new Promise((resolve) => {
     const server = createServer();
     server.unref();
-    server.once('error', () => resolve(false));
-    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(true)));
+    server.once('error', resolve);
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
   });
 }
+
+export const isPortFree = async (port: number, host?: string): Promise<boolean> => (await whyNotListening(port, host)) === undefined;

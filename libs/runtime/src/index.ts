@@ -3,7 +3,7 @@ export { endProcess, isAlive } from './end-process.js';
 export { linkOf, readEnvironment, VARIABLES } from './environment.js';
 export { EXIT, EXIT_MEANINGS, type ExitName } from './exit-codes.js';
 export { exitWithError } from './exit-with-error.js';
-export { findFreePort, isPortFree } from './free-port.js';
+export { findFreePort, isPortFree, whyNotListening } from './free-port.js';
 export { createHealthRegistry, type HealthReport } from './health.js';
 export { createLogger, type Logger } from './logging.js';
 export { guardDirectory, guardProcess } from './orphan-guard.js';

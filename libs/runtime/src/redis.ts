@@ -10,7 +10,7 @@ import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { endProcess } from './end-process.js';
-import { BIND_ATTEMPTS, findFreePort, isPortFree } from './free-port.js';
+import { BIND_ATTEMPTS, findFreePort, whyNotListening } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
 import { sizeOf, tail, type RunningService, type ServiceOptions } from './postgres.js';
 import { findRedis, REDIS_IMAGE, REDIS_SOURCES, type RedisBinary, type RedisSource } from './redis-sources.js';
@@ -128,7 +128,7 @@ async function startOnSomePort(binary: RedisBinary, plan: Plan): Promise<{ child
     const log = tail(plan.logFile, Math.min(3000, sizeOf(plan.logFile) - logFrom)).trim();
     const portTaken =
       /already in use|Could not create server TCP listening socket|port is already allocated/i.test(log) ||
-      (outcome === 'ended' && !(await isPortFree(port)));
+      (outcome === 'ended' && (await whyNotListening(port))?.code === 'EADDRINUSE');
     if (portTaken && plan.wanted === 0 && attempt < BIND_ATTEMPTS) continue;
     throw portTaken
       ? new UserError('PORT_TAKEN', `Port ${port} for Redis is taken.`, {

@@ -1,6 +1,7 @@
 /** `paceline up` and `paceline down`: the long-running local stack. */
 import { mkdirSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
+import { resolve } from 'node:path';
 import {
   DEFAULT_RESTART,
   endProcess,
@@ -195,7 +196,7 @@ function announce(stack: LocalStack, apiKey: string, dataDir: string, terminal: 
   line('api key', apiKey);
   line('data', dataDir);
   line('logs', stack.logDir);
-  const home = process.env['PACELINE_HOME'] ? `PACELINE_HOME=${quoted(process.env['PACELINE_HOME'])} ` : '';
+  const home = process.env['PACELINE_HOME'] ? `PACELINE_HOME=${quoted(resolve(process.env['PACELINE_HOME']))} ` : '';
   terminal.print(`Paste in another terminal: cd ${quoted(CHECKOUT)} && ${home}npx paceline train --epochs 1`);
 }
 

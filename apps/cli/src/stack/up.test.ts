@@ -46,6 +46,11 @@ describe('a port that is taken', () => {
     expect(await portFor({ port: free, host }, true, terminal)).toBe(free);
   });
 
+  it('is not what keeps an address of another machine from being listened on', async () => {
+    for (const port of [0, 4100])
+      await expect(portFor({ port, host: '192.0.2.1' }, true, terminal)).rejects.toMatchObject({ code: 'BAD_ADDRESS' });
+  });
+
   it('is refused where it was asked for, with one that is free', async () => {
     const port = portOf();
     const hint = expect.stringMatching(/paceline up --port \d+ \(it is free; 0 takes any free one\)/u);
