@@ -1,5 +1,5 @@
 /** The api for typed documents: requests over HTTP, subscriptions over one WebSocket. PacelineClient and the dashboard are made of it. */
-import { PacelineApiError } from './api-error.js';
+import { PacelineApiError, type ReachedLimit } from './api-error.js';
 import { Backoff } from './backoff.js';
 import { askGraphql, textOf, type TypedDocument } from './graphql.js';
 import { HeldAnswers } from './held-answers.js';
@@ -26,7 +26,7 @@ const ATTEMPTS = 3;
 const FIRST_RETRY_MS = 500;
 const MAX_RETRY_MS = 10_000;
 
-interface Outcome {
+interface Outcome extends Partial<ReachedLimit> {
   readonly __typename: string;
   readonly code?: string;
   readonly message?: string;
@@ -67,8 +67,9 @@ export class ApiConnection {
   ): Promise<Success<Result>> {
     const [outcome] = Object.values((await this.request(document, variables)) as Readonly<Record<string, Outcome>>);
     if (outcome!.__typename.endsWith('Success')) return outcome as Success<Result>;
-    const { __typename: type, code = type, message = type, issues = [] } = outcome!;
-    throw new PacelineApiError(code, message, { issues });
+    const { __typename: type, code = type, message = type, issues = [], limit, most, used, asked } = outcome!;
+    const reached = limit === undefined ? undefined : { limit, most: most!, used: used!, asked: asked! };
+    throw new PacelineApiError(code, message, { issues, reached });
   }
 
   /**

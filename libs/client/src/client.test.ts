@@ -144,12 +144,27 @@ describe('requests', () => {
     });
   });
 
+  it('says which limit of the team is reached, in numbers', async () => {
+    const reached = { limit: 'activeRuns', most: 3, used: 3, asked: 1 };
+    const outcome = { __typename: 'LimitReached', code: 'LIMIT_REACHED', message: 'The team has 3 of 3 runs.' };
+    behaviour.root = { createRun: () => Object.assign(outcome, reached) };
+    await expect(client.createRun({})).rejects.toMatchObject({ code: 'LIMIT_REACHED', reached });
+  });
+
   it('sends a topology in its own field', async () => {
     behaviour.root = { createRun: () => ({ __typename: 'NotFound', code: 'NOT_FOUND', message: 'x' }) };
     const topology = { class_name: 'Sequential', config: { layers: [] } };
     await expect(client.createRun({ model: { topology }, seed: 3 }, { idempotencyKey: 'k' })).rejects.toMatchObject({ code: 'NOT_FOUND' });
     expect(seen.variables).toEqual({ spec: { modelTopology: topology, seed: 3 }, idempotencyKey: 'k' });
   });
+
+  it.each([null, 5, { class_name: 'Sequential', config: {} }, { modelTopology: {} }, { topology: {}, weights: 'w' }])(
+    'refuses a model in another form, which the api would not see: %j',
+    async (model) => {
+      const refused = { code: 'INVALID_INPUT', issues: [{ path: 'model', message: expect.stringContaining('{ topology }') as string }] };
+      await expect(client.createRun({ model } as never)).rejects.toMatchObject(refused);
+    },
+  );
 
   const TIMEOUT_MS = 200;
   /** @returns what has the oldest deadline of a request pass: no clock does */
@@ -353,8 +368,17 @@ describe('requests', () => {
     }
   });
 
-  it('refuses an address that is none', () => {
-    expect(() => createClient({ url: 'localhost:4100' })).toThrow(PacelineApiError);
+  it.each(['localhost:4100', 'http://host/paceline', 'http://host/?a=b'])('refuses an address that is none of an api: %s', (address) => {
+    expect(() => createClient({ url: address })).toThrow(expect.objectContaining({ code: 'INVALID_URL' }));
+    expect(createClient({ url: 'http://host/' }).url).toBe('http://host/');
+  });
+
+  it('waits as long as a 503 asks to, and not at all where that is longer than it may', async () => {
+    behaviour.status = 503;
+    const told: number[] = [];
+    const patient = createClient({ url, retry: { forMs: 1_500, onWait: () => told.push(performance.now()) } });
+    await expect(patient.clusterSpecs()).rejects.toMatchObject({ code: 'UNAVAILABLE', retryAfterMs: 2000 });
+    expect(told).toEqual([]);
   });
 });
 

@@ -3,11 +3,12 @@ import type { RunSpecInput } from '@paceline/spec';
 import { ApiConnection, type ConnectionOptions } from './api-connection.js';
 import { PacelineApiError } from './api-error.js';
 import { DatasetsClient } from './datasets.js';
-import { follow, type SubscriptionOptions } from './follow.js';
+import { follow, type FollowOptions as FollowedOptions, type SubscriptionOptions } from './follow.js';
 import * as documents from './generated/operations.js';
 import type { TypedDocument } from './graphql.js';
 import { forTransfer, getJson, sendBytes } from './http.js';
 import { ModelsClient } from './models.js';
+import { toGraphqlSpec } from './graphql-spec.js';
 import { sleep } from './sleep.js';
 import type { ModelLike } from './training/tf-shapes.js';
 import type { StrategyObject, TrainingSource, Training } from './training/train.js';
@@ -80,13 +81,22 @@ export interface RunTrace {
 const DEFAULT_PREDICTIONS_MS = 300_000;
 const PREDICTIONS_EVERY_MS = 1_000;
 const DEFAULT_RECONNECT_FOR_MS = 60_000;
+/** A subscription that was not refused for so long is back, also without news. */
+const SETTLED_AFTER_MS = 1_500;
 
 /** @throws PacelineApiError INVALID_URL */
 export function createClient(options: ClientOptions): PacelineClient {
-  if (!URL.canParse(options.url) || !/^https?:$/.test(new URL(options.url).protocol)) {
+  const address = URL.canParse(options.url) ? new URL(options.url) : undefined;
+  if (!address || !/^https?:$/.test(address.protocol)) {
     throw new PacelineApiError(
       'INVALID_URL',
       `${JSON.stringify(options.url)} is no address of an api; it looks like http://127.0.0.1:4100.`,
+    );
+  }
+  if (address.pathname !== '/' || address.search !== '' || address.hash !== '') {
+    throw new PacelineApiError(
+      'INVALID_URL',
+      `${JSON.stringify(options.url)} has a path, and the api answers at the root of its address: give ${address.origin}.`,
     );
   }
   return new PacelineClient(options);
@@ -97,9 +107,11 @@ export class PacelineClient {
   readonly #api: ApiConnection;
   #datasets: DatasetsClient | undefined;
   #models: ModelsClient | undefined;
+  #isSocketOpen = false;
 
   constructor(options: ClientOptions) {
-    this.#api = new ApiConnection(options);
+    const onSocket = (state: 'open' | 'lost'): void => void (this.#isSocketOpen = state === 'open');
+    this.#api = new ApiConnection(Object.assign({}, options, { onSocket }));
   }
 
   get url(): string {
@@ -294,7 +306,7 @@ export class PacelineClient {
   async *runEvents(runId: string, { afterSeq = 0, ...options }: FollowOptions = {}): AsyncGenerator<RunEvent, void, void> {
     let last = afterSeq;
     const open = (signal: AbortSignal) => this.#api.subscribe(documents.runEvents, { runId, afterSeq: last }, signal);
-    for await (const { runEvents: event } of follow(open, withDefaults(options))) {
+    for await (const { runEvents: event } of follow(open, this.#followed(options))) {
       if (event.seq <= last) continue;
       last = event.seq;
       yield event;
@@ -307,7 +319,7 @@ export class PacelineClient {
   ): AsyncGenerator<RunMetric, void, void> {
     let last = afterRound;
     const open = (signal: AbortSignal) => this.#api.subscribe(documents.runMetrics, { runId, afterRound: last }, signal);
-    for await (const { runMetrics: metric } of follow(open, withDefaults(options))) {
+    for await (const { runMetrics: metric } of follow(open, this.#followed(options))) {
       if (metric.round <= last) continue;
       last = metric.round;
       yield metric;
@@ -355,6 +367,11 @@ export class PacelineClient {
     await this.#api.close();
   }
 
+  #followed(options: Partial<SubscriptionOptions>): FollowedOptions {
+    const isOpen = (): boolean => this.#isSocketOpen;
+    return Object.assign({ reconnectForMs: DEFAULT_RECONNECT_FOR_MS, settledAfterMs: SETTLED_AFTER_MS, isOpen }, options);
+  }
+
   /** @throws PacelineApiError NOT_FOUND */
   async #ofRun<T, V extends { readonly id: string }>(document: TypedDocument<{ readonly run: T | null }, V>, variables: V): Promise<T> {
     const { run } = await this.#api.request(document, variables);
@@ -370,15 +387,4 @@ interface Connection<T> {
 
 function pageOf<T>({ edges, pageInfo }: Connection<T>): { nodes: readonly T[]; nextCursor: string | null } {
   return { nodes: edges.map((edge) => edge.node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null };
-}
-
-function withDefaults(options: Partial<SubscriptionOptions>): SubscriptionOptions {
-  return { reconnectForMs: DEFAULT_RECONNECT_FOR_MS, ...options };
-}
-
-/** GraphQL has no input unions, so a topology travels in a field of its own. */
-function toGraphqlSpec(spec: RunSpecInput): Record<string, unknown> {
-  const { model, ...rest } = spec;
-  if (model === undefined) return rest;
-  return typeof model === 'string' ? { ...rest, model } : { ...rest, modelTopology: model.topology };
 }

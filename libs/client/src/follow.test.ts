@@ -77,4 +77,18 @@ describe('follow', () => {
     await pausesOf(open, () => undefined, { settledAfterMs: 5, onConnection: (state) => states.push(state) });
     expect(states).toEqual(['lost', 'back', 'completes']);
   });
+
+  it('bears losses that are far apart, without news and however often; not one connection that never opens', async () => {
+    const ends = { isOpen: true, asked: 0 };
+    const open = async function* (): AsyncGenerator<number> {
+      if (++ends.asked === 4) return;
+      if (ends.asked > 1) await new Promise((resolve) => setTimeout(resolve, 40));
+      throw broken;
+    };
+    const options = { reconnectForMs: 30, settledAfterMs: 5, isOpen: () => ends.isOpen };
+    expect(await pausesOf(open, () => undefined, options)).toHaveLength(3);
+    Object.assign(ends, { isOpen: false, asked: 0 });
+    await expect(pausesOf(open, () => undefined, options)).rejects.toBe(broken);
+    expect(ends.asked).toBe(2);
+  });
 });

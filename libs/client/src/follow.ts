@@ -26,6 +26,8 @@ export interface SubscriptionOptions {
 export interface FollowOptions extends SubscriptionOptions {
   /** A subscription that was not refused for so long counts as back: there may be no news for long. By default only an item counts. */
   readonly settledAfterMs?: number;
+  /** Whether the connection is there, without which nothing settles: one that is still being made refuses nothing. */
+  readonly isOpen?: () => boolean;
   readonly isTemporary?: (error: unknown) => boolean;
   readonly backoff?: Backoff;
   /** May resolve early when waiting is pointless. */
@@ -42,6 +44,7 @@ export async function* follow<T>(
     signal: outer,
     onConnection,
     settledAfterMs,
+    isOpen = () => true,
     isTemporary = isTemporaryError,
     backoff = new Backoff(100, 5_000),
     pause = sleep,
@@ -56,7 +59,12 @@ export async function* follow<T>(
   };
   try {
     while (!signal.aborted) {
-      const settled = settledAfterMs === undefined ? undefined : setTimeout(isBack, settledAfterMs);
+      const settle = (): void => {
+        if (!isOpen()) return;
+        clearInterval(settled);
+        isBack();
+      };
+      const settled = settledAfterMs === undefined || lostAt === undefined ? undefined : setInterval(settle, settledAfterMs);
       try {
         for await (const item of open(signal)) {
           if (signal.aborted) return;
@@ -66,7 +74,7 @@ export async function* follow<T>(
         }
         return isBack();
       } catch (error) {
-        clearTimeout(settled);
+        clearInterval(settled);
         if (signal.aborted) return;
         if (!isTemporary(error)) throw error;
         const { message, retryAfterMs = 0 } = error as Error & { readonly retryAfterMs?: number | undefined };
@@ -75,7 +83,7 @@ export async function* follow<T>(
         if (performance.now() - lostAt > reconnectForMs) throw error;
         await pause(Math.max(retryAfterMs, backoff.next()), signal);
       } finally {
-        clearTimeout(settled);
+        clearInterval(settled);
       }
     }
   } finally {

@@ -46,8 +46,9 @@ export async function withRetries<T>({ forMs, onWait }: RetryOptions, mayRepeat:
     try {
       return await send();
     } catch (error) {
-      const delayMs = backoff.next();
-      if (!(error instanceof PacelineApiError) || !isWorthARetry(error, mayRepeat) || performance.now() + delayMs > until) throw error;
+      if (!(error instanceof PacelineApiError) || !isWorthARetry(error, mayRepeat)) throw error;
+      const delayMs = Math.max(backoff.next(), error.retryAfterMs ?? 0);
+      if (performance.now() + delayMs > until) throw error;
       if (!told) onWait?.(error);
       told = true;
       await sleep(delayMs);

@@ -8,6 +8,8 @@ import { PacelineApiError } from './api-error.js';
 
 /** A reader that falls behind by this much starts again from its last item. */
 const MAX_QUEUED_ITEMS = 50_000;
+/** Refusals that pass, with the HTTP status that they have elsewhere. */
+const STATUS_OF_REFUSAL: Readonly<Record<string, number>> = { SERVICE_UNAVAILABLE: 503, TOO_BUSY: 429, RATE_LIMITED: 429 };
 
 export interface SocketOptions {
   readonly pingEveryMs: number;
@@ -56,10 +58,12 @@ export function openSocket(
     async *iterate<T>(query: string, variables: Readonly<Record<string, unknown>>, signal: AbortSignal) {
       if (signal.aborted) return;
       // A queue of our own: the iterator of graphql-ws waits for ever when the end comes before the first `next()`.
-      const queue: ({ item: T } | { error: PacelineApiError } | { end: true })[] = [];
+      let queue: ({ item: T } | { error: PacelineApiError } | { end: true })[] = [];
+      let waiting = 0;
       let wake: () => void = () => undefined;
       const put = (entry: (typeof queue)[number]): void => {
         queue.push(entry);
+        waiting++;
         wake();
       };
       const stop = client.subscribe<T>(
@@ -67,9 +71,12 @@ export function openSocket(
         {
           next: ({ data, errors }) => {
             if (errors?.length) put({ error: refusal(errors) });
-            else if (data) put({ item: data });
-            if (queue.length > MAX_QUEUED_ITEMS)
+            else if (data && waiting < MAX_QUEUED_ITEMS) put({ item: data });
+            else if (data) {
+              queue = [];
               put({ error: new PacelineApiError('UNREACHABLE', `more than ${MAX_QUEUED_ITEMS} items wait to be read`) });
+              stop();
+            }
           },
           error: (error) => put({ error: refusal(error) }),
           complete: () => put({ end: true }),
@@ -79,11 +86,15 @@ export function openSocket(
       signal.addEventListener('abort', onAbort, { once: true });
       try {
         while (!signal.aborted) {
-          const entry = queue.shift();
-          if (!entry) await new Promise<void>((resolve) => (wake = resolve));
-          else if ('error' in entry) throw entry.error;
-          else if ('end' in entry) return;
-          else yield entry.item;
+          const batch = queue;
+          queue = [];
+          if (batch.length === 0) await new Promise<void>((resolve) => (wake = resolve));
+          for (const entry of batch) {
+            if (signal.aborted || 'end' in entry) return;
+            if ('error' in entry) throw entry.error;
+            waiting--;
+            yield entry.item;
+          }
         }
       } finally {
         signal.removeEventListener('abort', onAbort);
@@ -101,8 +112,12 @@ export function openSocket(
 export function refusal(error: unknown): PacelineApiError {
   if (error instanceof PacelineApiError) return error;
   if (Array.isArray(error)) {
-    const [first] = error as { message: string; extensions?: { code?: string } }[];
-    return new PacelineApiError(first?.extensions?.code ?? 'BAD_REQUEST', first?.message ?? 'The subscription was refused.');
+    const [first] = error as { message: string; extensions?: { code?: string; retryAfterSeconds?: number } }[];
+    const { code = 'BAD_REQUEST', retryAfterSeconds } = first?.extensions ?? {};
+    return new PacelineApiError(code, first?.message ?? 'The subscription was refused.', {
+      httpStatus: STATUS_OF_REFUSAL[code],
+      retryAfterMs: retryAfterSeconds === undefined ? undefined : retryAfterSeconds * 1000,
+    });
   }
   const { code, reason } = (error ?? {}) as { code?: unknown; reason?: unknown };
   if (typeof code === 'number') {

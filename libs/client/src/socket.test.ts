@@ -1,0 +1,49 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { WebSocketServer } from 'ws';
+import { openSocket, refusal } from './socket.js';
+
+const ITEMS = 60_000;
+let server: WebSocketServer;
+/** Sends everything at once, whether somebody reads or not. */
+beforeAll(async () => {
+  server = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'graphql-transport-ws' });
+  server.on('connection', (socket) =>
+    socket.on('message', (data) => {
+      const { type, id } = JSON.parse((data as Buffer).toString()) as { type: string; id?: string };
+      if (type === 'connection_init') socket.send('{"type":"connection_ack"}');
+      if (type !== 'subscribe') return;
+      for (let n = 0; n < ITEMS; n++) socket.send(JSON.stringify({ id, type: 'next', payload: { data: { n } } }));
+      socket.send(JSON.stringify({ id, type: 'complete' }));
+    }),
+  );
+  await new Promise((resolve) => server.once('listening', resolve));
+});
+afterAll(() => {
+  for (const socket of server.clients) socket.terminate();
+  server.close();
+});
+
+it('a reader that falls behind by 50,000 items gets what it was about to get, then a break that follow takes up', async () => {
+  const { port } = server.address() as { port: number };
+  const socket = openSocket(`ws://127.0.0.1:${port}`, 'k', { pingEveryMs: 60_000, pongDeadlineMs: 5_000, connectTimeoutMs: 5_000 });
+  const items = socket.iterate<{ n: number }>('subscription { n }', {}, new AbortController().signal);
+  expect(await items.next()).toEqual({ done: false, value: { n: 0 } });
+  await expect.poll(() => [...server.clients].length, { timeout: 10_000 }).toBe(0); // nothing is subscribed to any more
+  let read = 1;
+  const rest = (async () => {
+    for await (const item of items) expect(item.n).toBe(read++);
+  })();
+  await expect(rest).rejects.toMatchObject({ code: 'UNREACHABLE', isTemporary: true });
+  expect(read).toBeLessThanOrEqual(50_000);
+  await socket.dispose();
+});
+
+it.each([
+  ['SERVICE_UNAVAILABLE', 503],
+  ['TOO_BUSY', 429],
+  ['RATE_LIMITED', 429],
+])('the refusal %s of a subscription passes, after the wait that it asks for', (code, httpStatus) => {
+  const refused = refusal([{ message: 'm', extensions: { code, retryAfterSeconds: 5 } }]);
+  expect(refused).toMatchObject({ code, httpStatus, retryAfterMs: 5000, isTemporary: true });
+  expect(refusal([{ message: 'm', extensions: { code: 'FORBIDDEN' } }])).toMatchObject({ isTemporary: false, retryAfterMs: undefined });
+});
