@@ -9,7 +9,6 @@ import { createClient, PacelineApiError } from '@paceline/client';
 import {
   findRedis,
   isPortFree,
-  NOT_HERE_YET,
   postgresBinaries,
   redisOf,
   readEnvironment,
@@ -103,7 +102,7 @@ async function checkRedis(env: NodeJS.ProcessEnv): Promise<Outcome> {
     const why = passedOver.map(({ source: other, reason }) => `\nnot ${other}: ${reason}`).join('');
     return ok(`${version.split(' ').slice(0, 3).join(' ')} from ${source} (${command}), as REDIS_URL is not set${why}`);
   } catch (error) {
-    if (error instanceof UserError && error.message.includes(NOT_HERE_YET)) return warning(error.message, error.hint);
+    if (error instanceof UserError && error.code === 'REDIS_NOT_HERE_YET') return warning(error.message, error.hint);
     throw error;
   }
 }
@@ -232,14 +231,17 @@ function encrypted(files: readonly string[], renewal: string): Outcome {
 
 async function checkApi(env: NodeJS.ProcessEnv): Promise<Outcome> {
   const warnings: string[] = [];
-  const { url, apiKey, urlFrom, keyFrom } = readConfiguration(env, (text) => warnings.push(text));
+  const { url, apiKey, urlFrom, keyFrom, keyIsFor } = readConfiguration(env, (text) => warnings.push(text));
   const from = `${url} (${urlFrom === 'file' ? 'from the configuration file' : urlFrom === 'default' ? 'the default' : `from ${urlFrom}`})`;
   const client = createClient({ url, apiKey, timeoutMs: 5000 });
   try {
     const { ready, report } = await client.readiness();
     if (!ready) return failed(`${from} is not ready: ${JSON.stringify(report).slice(0, 300)}`, 'Look at its log.');
     if (!apiKey)
-      return failed(`${from} answers, but there is no key for it`, 'Set PACELINE_API_KEY; `paceline up` writes one for the local stack.');
+      return failed(
+        `${from} answers, but there is no key for it${keyIsFor === undefined ? '' : `: that of the configuration file is for ${keyIsFor}`}`,
+        'Set PACELINE_API_KEY; `paceline up` writes one for the local stack.',
+      );
     const { team, isAdmin } = await client.viewer();
     const text = `${from} answers; the key (${keyFrom === 'file' ? 'from the configuration file' : `from ${keyFrom}`}) belongs to team ${team.name}${isAdmin ? ', administrator' : ''}`;
     return warnings.length > 0 ? warning(`${text}\n${warnings.join('\n')}`) : ok(text);

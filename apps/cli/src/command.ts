@@ -30,9 +30,10 @@ export function createContext(terminal: Terminal, env: NodeJS.ProcessEnv, onStac
     onStack,
     connect() {
       const configuration = readConfiguration(env, (text) => terminal.note(`${terminal.style('yellow', 'warning', 'stderr')} ${text}`));
-      const { url, apiKey } = configuration;
+      const { url, apiKey, keyIsFor, file } = configuration;
       if (!apiKey) {
-        throw new UserError('NO_KEY', `There is no api key for ${url}.`, {
+        const another = keyIsFor === undefined ? '' : ` The key in ${file} is for ${keyIsFor}, and goes nowhere else.`;
+        throw new UserError('NO_KEY', `There is no api key for ${url}.${another}`, {
           hint: '`paceline up` starts a local stack and writes its key; for another api set PACELINE_URL and PACELINE_API_KEY.',
           exit: 'keyRefused',
         });

@@ -1,9 +1,11 @@
-import { chmodSync, mkdtempSync, rmSync, statSync, writeFileSync, mkdirSync, readdirSync } from 'node:fs';
+import disk, { chmodSync, mkdtempSync, rmSync, statSync, writeFileSync, mkdirSync, readdirSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PacelineApiError } from '@paceline/client';
 import { EXIT, UserError } from '@paceline/runtime';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createContext } from './command.js';
 import { configurationFile, readConfiguration, writeConfiguration } from './configuration.js';
 import { reportFailure } from './failure.js';
 import { createTerminal, type Stream } from './terminal/terminal.js';
@@ -40,11 +42,40 @@ describe('the configuration file', () => {
   it('gives way to the environment; without both there is a default address and no key', () => {
     expect(read()).toMatchObject({ url: 'http://127.0.0.1:4100', apiKey: undefined, urlFrom: 'default', keyFrom: 'nowhere' });
     writeConfiguration({ url: 'http://a:1', apiKey: 'key' }, env);
-    expect(read({ PACELINE_URL: 'http://c:1', PACELINE_API_KEY: 'other' })).toMatchObject({
-      url: 'http://c:1',
-      apiKey: 'other',
-      keyFrom: 'PACELINE_API_KEY',
+    expect(read({ PACELINE_API_KEY: 'other' })).toMatchObject({ url: 'http://a:1', apiKey: 'other', keyFrom: 'PACELINE_API_KEY' });
+    writeFileSync(configurationFile(env), 'broken', { mode: 0o644 });
+    const both = { url: 'http://c:1', apiKey: 'other', keyFrom: 'PACELINE_API_KEY' };
+    expect(read({ PACELINE_URL: 'http://c:1', PACELINE_API_KEY: 'other' }), 'the file is not opened').toMatchObject(both);
+    expect(warnings).toEqual([]);
+  });
+
+  it('gives a key to no address but its own, and keeps those of all', () => {
+    writeConfiguration({ url: 'https://company.example', apiKey: 'theirs' }, env);
+    const stranger = { apiKey: undefined, keyFrom: 'nowhere', keyIsFor: 'https://company.example' };
+    expect(read({ PACELINE_URL: 'http://127.0.0.1:4100' })).toMatchObject(stranger);
+    expect(() =>
+      createContext(createTerminal({ json: false, debug: false }, {}), { ...env, PACELINE_URL: 'http://b:1' }).connect(),
+    ).toThrow(expect.objectContaining({ code: 'NO_KEY', message: expect.stringContaining('is for https://company.example') as string }));
+    writeConfiguration({ url: 'http://127.0.0.1:4100', apiKey: 'mine' }, env);
+    expect(read()).toMatchObject({ url: 'http://127.0.0.1:4100', apiKey: 'mine' });
+    expect(read({ PACELINE_URL: 'http://localhost:4100/' })).toMatchObject({ apiKey: 'mine', keyFrom: 'file' });
+    expect(read({ PACELINE_URL: 'https://company.example/' })).toMatchObject({ apiKey: 'theirs', keyFrom: 'file', keyIsFor: undefined });
+    writeConfiguration({ url: 'http://127.0.0.1:4200', apiKey: 'mine', formerUrl: 'http://127.0.0.1:4100' }, env);
+    expect(read({ PACELINE_URL: 'http://127.0.0.1:4100' }).apiKey, 'the stack is elsewhere now').toBeUndefined();
+    expect(read({ PACELINE_URL: 'https://company.example' }).apiKey).toBe('theirs');
+  });
+
+  it('that others can read and nobody can change is used, with a warning', () => {
+    writeConfiguration({ url: 'http://a:1', apiKey: 'key' }, env);
+    chmodSync(configurationFile(env), 0o644);
+    const refused = vi.spyOn(disk, 'chmodSync').mockImplementation(() => {
+      throw Object.assign(new Error('EROFS'), { code: 'EROFS' });
     });
+    syncBuiltinESMExports();
+    expect(read().apiKey).toBe('key');
+    refused.mockRestore();
+    syncBuiltinESMExports();
+    expect(warnings).toEqual([expect.stringContaining('cannot be changed to 600: its disk can only be read. If others use')]);
   });
 
   it('that others can read is repaired, with a warning', () => {
@@ -55,13 +86,16 @@ describe('the configuration file', () => {
     expect(statSync(configurationFile(env)).mode & 0o777).toBe(0o600);
   });
 
-  it.each(['{', '[]', '{"url": 5}', '{"apikey": "typo"}', 'x'.repeat(70_000)])('that cannot be used is named: %.20s', (text) => {
-    mkdirSync(join(temp, 'config'));
-    writeFileSync(configurationFile(env), text, { mode: 0o600 });
-    expect(() => read()).toThrow(
-      expect.objectContaining({ code: 'CONFIG_UNREADABLE', exit: 'configuration', message: expect.stringContaining('config.json') }),
-    );
-  });
+  it.each(['{', '[]', '{"url": 5}', '{"apikey": "typo"}', '{"otherKeys": {"http://a": 5}}', 'x'.repeat(70_000)])(
+    'that cannot be used is named: %.20s',
+    (text) => {
+      mkdirSync(join(temp, 'config'));
+      writeFileSync(configurationFile(env), text, { mode: 0o600 });
+      expect(() => read()).toThrow(
+        expect.objectContaining({ code: 'CONFIG_UNREADABLE', exit: 'configuration', message: expect.stringContaining('config.json') }),
+      );
+    },
+  );
 });
 
 describe('failures', () => {

@@ -7,7 +7,7 @@ import { createTerminal } from './terminal/terminal.js';
 /** Variables that only the command line reads. */
 const CLI_VARIABLES: Readonly<Record<string, string>> = {
   PACELINE_URL: 'address of the api, before the configuration file',
-  PACELINE_API_KEY: 'api key, before the configuration file',
+  PACELINE_API_KEY: 'api key, before that of the configuration file for this address',
   PACELINE_HOME: 'one folder for data, cache and configuration',
   PACELINE_REDIS_SOURCE: 'takes Redis from path, npm, pip, apt or docker only',
   PACELINE_DEBUG: 'shows stacks of errors',
@@ -50,7 +50,7 @@ export async function cliReference(): Promise<string> {
     '',
     '| what | where |',
     '|---|---|',
-    '| configuration: `{"url", "apiKey"}`, mode 0600 | `$XDG_CONFIG_HOME/paceline/config.json`, else `~/.config/paceline/config.json` |',
+    '| configuration: `{"url", "apiKey", "otherKeys"}`, mode 0600; a key goes only to the address that it stands beside | `$XDG_CONFIG_HOME/paceline/config.json`, else `~/.config/paceline/config.json` |',
     '| local stack: databases, weights, logs | `$XDG_DATA_HOME/paceline`, else `~/.local/share/paceline`; for root outside of Linux `/var/lib/paceline` |',
     '| downloads | `$XDG_CACHE_HOME/paceline`, else `~/.cache/paceline` |',
     '',

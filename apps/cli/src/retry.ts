@@ -39,7 +39,7 @@ function retrySeconds(text: string | undefined): number | undefined {
   );
 }
 
-const isLoopback = (url: string): boolean => URL.canParse(url) && /^(127\.|localhost$|\[::1\]$)/.test(new URL(url).hostname);
+export const isLoopback = (url: string): boolean => URL.canParse(url) && /^(127\.|localhost$|\[::1\]$)/.test(new URL(url).hostname);
 
 function isStackRunning(env: NodeJS.ProcessEnv): boolean {
   const holder = runningHolder(join(userDirectories(env).data, 'up.pid.json'));

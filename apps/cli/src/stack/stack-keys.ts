@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { createClient, PacelineApiError } from '@paceline/client';
 import { UserError } from '@paceline/runtime';
 import { readConfiguration, writeConfiguration } from '../configuration.js';
+import { isLoopback } from '../retry.js';
 import { clean } from '../terminal/clean.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { newApiKey, newTokenSecret } from './local-stack.js';
@@ -39,17 +40,30 @@ export function keepAdminKey({ madeAdminKey }: { readonly madeAdminKey: string |
   terminal.note(`The administrator key in ${join(dataDir, 'secrets.json')} was revoked and no other was left; it is replaced.`);
 }
 
-/** A key of its own for the command line, written to the configuration unless a working one is there. */
+/**
+ * A key of its own for the command line, written to the configuration unless a working one is there. The stack may have had another port before, so
+ * the key of another address of this machine is tried too; those of other machines stay there.
+ */
 export async function ensureKey(url: string, dataDir: string, env: NodeJS.ProcessEnv, terminal: Terminal): Promise<string> {
   const present = readConfiguration({ ...env, PACELINE_URL: '', PACELINE_API_KEY: '' }, (text) => terminal.note(text));
-  if (present.apiKey) {
+  const known = readConfiguration({ ...env, PACELINE_URL: url, PACELINE_API_KEY: '' }, () => undefined);
+  const own = known.apiKey ? known : present;
+  const write = (apiKey: string, formerUrl: string): string => {
+    if (present.url === url && present.apiKey === apiKey) return apiKey;
+    writeConfiguration({ url, apiKey, formerUrl }, env);
+    if (present.urlFrom === 'file' && !isLoopback(present.url))
+      terminal.note(
+        `Commands spoke to ${present.url} and speak to ${url} now. Its key is kept in ${present.file}: PACELINE_URL=${present.url} speaks to it again.`,
+      );
+    return apiKey;
+  };
+  if (own.apiKey && (own === known || isLoopback(own.url))) {
     try {
-      await createClient({ url, apiKey: present.apiKey }).viewer();
-      if (present.url !== url) writeConfiguration({ url, apiKey: present.apiKey }, env);
-      return present.apiKey;
+      await createClient({ url, apiKey: own.apiKey }).viewer();
+      return write(own.apiKey, own.url);
     } catch (error) {
       if (!(error instanceof PacelineApiError) || error.code !== 'UNAUTHENTICATED') throw error;
-      terminal.note(`The key in ${present.file} belongs to another api; it is replaced.`);
+      if (own === known) terminal.note(`The key in ${own.file} belongs to another api; it is replaced.`);
     }
   }
   const admin = createClient({ url, apiKey: readSecrets(dataDir).bootstrapKey });
@@ -61,6 +75,5 @@ export async function ensureKey(url: string, dataDir: string, env: NodeJS.Proces
     });
   });
   const { secret } = await admin.createApiKey(team.id, `paceline on ${clean(hostname(), 60)}`);
-  writeConfiguration({ url, apiKey: secret }, env);
-  return secret;
+  return write(secret, url);
 }

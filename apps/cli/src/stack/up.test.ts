@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { writeConfiguration } from '../configuration.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { portFor } from './api-port.js';
 import { inherited } from './local-stack.js';
@@ -15,19 +16,24 @@ const notes: string[] = [];
 const terminal = { note: (text: string) => void notes.push(text) } as unknown as Terminal;
 let server: Server;
 let folder: string;
+/** What the api answers for a key: none is known when it is not here. */
+let answers: (authorization: string, operation: string) => object | undefined;
 const portOf = (): number => (server.address() as AddressInfo).port;
 
 /** An api that knows no key. */
 beforeEach(async () => {
   notes.length = 0;
   folder = mkdtempSync(join(tmpdir(), 'paceline-up-'));
-  server = createServer((_, response) =>
-    response
-      .writeHead(401, { 'content-type': 'application/json' })
-      .end(
-        JSON.stringify({ errors: [{ message: 'This API key is not known, or was revoked.', extensions: { code: 'UNAUTHENTICATED' } }] }),
-      ),
-  );
+  answers = () => undefined;
+  const unknown = { errors: [{ message: 'This API key is not known, or was revoked.', extensions: { code: 'UNAUTHENTICATED' } }] };
+  server = createServer((request, response) => {
+    let text = '';
+    request.on('data', (part: Buffer) => (text += part.toString()));
+    request.on('end', () => {
+      const data = answers(request.headers.authorization!, (JSON.parse(text) as { operationName: string }).operationName);
+      response.writeHead(data ? 200 : 401, { 'content-type': 'application/json' }).end(JSON.stringify(data ? { data } : unknown));
+    });
+  });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
 });
 afterEach(async () => {
@@ -89,6 +95,32 @@ describe("the administrator's key of a data folder", () => {
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ tokenSecret, bootstrapKey: 'pcl_made' });
     expect(statSync(file).mode & 0o777).toBe(0o600);
     expect(notes).toEqual([`The administrator key in ${file} was revoked and no other was left; it is replaced.`]);
+  });
+
+  it('makes a key for the command line, which keeps the one of another api, to which nothing is sent', async () => {
+    const env = { PACELINE_HOME: folder };
+    const url = `http://127.0.0.1:${portOf()}`;
+    writeConfiguration({ url: 'https://company.example', apiKey: 'theirs' }, env);
+    const { bootstrapKey } = readSecrets(folder);
+    const known: string[] = [bootstrapKey, 'made'];
+    const seen: string[] = [];
+    answers = (authorization, operation) => {
+      const key = authorization.replace('Bearer ', '');
+      seen.push(`${operation} ${key}`);
+      if (!known.includes(key)) return undefined;
+      if (operation === 'viewer') return { viewer: { team: { id: 't' } } };
+      return { createApiKey: { __typename: 'CreateApiKeySuccess', apiKey: { id: 'k' }, secret: 'made' } };
+    };
+    expect(await ensureKey(url, folder, env, terminal)).toBe('made');
+    expect(seen).toEqual([`viewer ${bootstrapKey}`, `createApiKey ${bootstrapKey}`]);
+    expect(notes).toEqual([expect.stringContaining('PACELINE_URL=https://company.example speaks to it again')]);
+    const file = join(folder, 'config', 'config.json');
+    const kept = { url, apiKey: 'made', otherKeys: { 'https://company.example': 'theirs' } };
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(kept);
+    expect(await ensureKey(url, folder, env, terminal), 'the next start').toBe('made');
+    writeConfiguration({ url: 'http://127.0.0.1:1', apiKey: 'made', formerUrl: url }, env);
+    expect(await ensureKey(url, folder, env, terminal), 'the stack had another port').toBe('made');
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(kept);
   });
 
   it('that was revoked while another one is left is named, with where the other one belongs', async () => {
