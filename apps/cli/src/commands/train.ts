@@ -182,6 +182,13 @@ function locate(
   });
 }
 
+/** What the api has against the spec; or Graphql against `spec`, the variable: fields of what is not checked here first. */
+export function specIssues({ code, issues }: PacelineApiError): readonly SpecIssue[] | undefined {
+  if (code === 'INVALID_INPUT') return issues;
+  if (code !== 'BAD_USER_INPUT' || issues.length === 0 || !issues.every(({ path }) => /^spec(\.|$)/.test(path))) return undefined;
+  return issues.map(({ path, message }) => ({ path: path.slice('spec.'.length) || '(spec)', message }));
+}
+
 /** The client sends it again after a lost answer, under one idempotency key. */
 async function createRun(
   client: PacelineClient,
@@ -196,7 +203,8 @@ async function createRun(
     return await client.createRun(spec, { clusterSpecId, resumeFrom });
   } catch (error) {
     if (!(error instanceof PacelineApiError)) throw error;
-    if (error.code === 'INVALID_INPUT') throw new SpecError('The run spec is wrong.', locate(error.issues, file, given, flags));
+    const issues = specIssues(error);
+    if (issues) throw new SpecError('The run spec is wrong.', locate(issues, file, given, flags));
     if (error.code === 'NOT_FOUND') throw new UserError('NOT_FOUND', error.message, { exit: 'notFound', cause: error });
     throw error;
   }

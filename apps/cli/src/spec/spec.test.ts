@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { PacelineApiError } from '@paceline/client';
 import { describeSurface, parseRunSpec, runSpecSchema } from '@paceline/spec';
 import { afterAll, describe, expect, it } from 'vitest';
-import { differences, HEADINGS, headingOf, readSpec, resumePoint } from '../commands/train.js';
+import { differences, HEADINGS, headingOf, readSpec, resumePoint, specIssues } from '../commands/train.js';
 import { SpecError } from '../failure.js';
 import { jsonFault, readSpecFile } from './spec-file.js';
 import { mergeFlags, specFlags, specOptions } from './spec-flags.js';
@@ -24,6 +25,19 @@ const issuesOf = (act: () => unknown): readonly unknown[] => {
   }
   return expect.unreachable();
 };
+
+it('a field that only GraphQL has read is one of the spec', () => {
+  const refused = (path: string, code = 'BAD_USER_INPUT') =>
+    specIssues(new PacelineApiError(code, 'm', { issues: [{ path, message: 'm' }] }));
+  expect(refused('spec.optimizer.beta1')).toEqual([{ path: 'optimizer.beta1', message: 'm' }]);
+  expect(refused('spec')).toEqual([{ path: '(spec)', message: 'm' }]);
+  expect(refused('seed', 'INVALID_INPUT')).toEqual([{ path: 'seed', message: 'm' }]);
+  expect([refused('clusterSpecId'), refused('spec', 'CONFLICT'), specIssues(new PacelineApiError('BAD_USER_INPUT', 'm'))]).toEqual([
+    undefined,
+    undefined,
+    undefined,
+  ]);
+});
 
 describe('flags', () => {
   it('stand under a heading of the help, every one, and each heading has fields that exist', () => {
