@@ -25,15 +25,28 @@ export interface LocatedIssue extends SpecIssue {
   readonly at?: string | undefined;
 }
 
+/** What went wrong after a run was there: programs are told which one. */
+export class RunFailure extends Error {
+  override readonly name = 'RunFailure';
+  constructor(
+    readonly runId: string,
+    override readonly cause: unknown,
+  ) {
+    super(`run ${runId}`);
+  }
+}
+
 export interface Failure {
   readonly code: string;
   readonly message: string;
   readonly hint: string | undefined;
   readonly issues: readonly LocatedIssue[];
   readonly exit: ExitName;
+  readonly runId?: string;
 }
 
 export function describeFailure(error: unknown): Failure {
+  if (error instanceof RunFailure) return Object.assign({}, describeFailure(error.cause), { runId: error.runId });
   if (error instanceof SpecError)
     return { code: error.code, message: error.message, hint: error.hint, issues: error.issues, exit: error.exit };
   if (error instanceof UserError) return { code: error.code, message: error.message, hint: error.hint, issues: [], exit: error.exit };
@@ -130,11 +143,14 @@ function withoutRepetition({ message, issues }: Failure): Pick<Failure, 'message
 /** Prints it in the terminal's form. @returns the exit code */
 export function reportFailure(error: unknown, terminal: Terminal): number {
   const failure = describeFailure(error);
-  const { code, exit } = failure;
+  const { code, exit, runId } = failure;
   const hint = failure.hint === undefined ? undefined : terminal.typed(failure.hint);
   const { message, issues } = withoutRepetition(failure);
   if (terminal.json) {
-    terminal.document({ error: { code, message, ...(hint ? { hint } : {}), ...(issues.length > 0 ? { issues } : {}) } });
+    terminal.document({
+      ...(runId === undefined ? {} : { runId }),
+      error: { code, message, ...(hint ? { hint } : {}), ...(issues.length > 0 ? { issues } : {}) },
+    });
   } else {
     terminal.note(
       `${terminal.style('red', 'error', 'stderr')} ${terminal.typed(cleanLines(message))} ${terminal.style('dim', `[${clean(code)}]`, 'stderr')}`,

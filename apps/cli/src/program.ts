@@ -118,6 +118,8 @@ export interface ProgramEnvironment {
   readonly terminal: (options: { json: boolean; debug: boolean }) => Terminal;
   readonly setExitCode: (code: number) => void;
   readonly onStack?: OnStack | undefined;
+  /** The help of a group of commands that was named without one of them. */
+  readonly onIncomplete?: ((help: string) => void) | undefined;
 }
 
 /** @param loaded names of the commands that are there with everything; all of them when not given */
@@ -138,7 +140,7 @@ export async function buildProgram(environment: ProgramEnvironment, loaded?: rea
         const terminal = environment.terminal({ json: false, debug: false });
         terminal.stdout.write(terminal.typed(text));
       },
-      writeErr: () => undefined,
+      writeErr: (help) => environment.onIncomplete?.(help),
       outputError: () => undefined,
     });
     command.showSuggestionAfterError();
@@ -184,24 +186,43 @@ function namedCommands(argv: readonly string[]): readonly string[] {
   return argv.filter((word) => !word.startsWith('-')).slice(0, argv.includes('help') ? 2 : 1);
 }
 
+/** What a command line lacks that names a group of commands and none of them, or asks for the help of one that is not there. */
+function lacking(program: Command, argv: readonly string[]): { readonly message: string; readonly isUnknown: boolean } {
+  let group = program;
+  for (const word of argv.filter((each) => !each.startsWith('-') && each !== 'help')) {
+    const named = group.commands.find((command) => command.name() === word);
+    if (!named) return { message: `unknown command '${word.slice(0, 60)}'`, isUnknown: true };
+    group = named;
+  }
+  const names = group.commands.map((command) => command.name()).join(', ');
+  return { message: `${group === program ? 'a command' : `the command after ${group.name()}`} is missing: ${names}`, isUnknown: false };
+}
+
 /** Runs a command line. @returns the exit code */
-export async function runProgram(argv: readonly string[], env: NodeJS.ProcessEnv = process.env, onStack?: OnStack): Promise<number> {
+export async function runProgram(
+  argv: readonly string[],
+  env: NodeJS.ProcessEnv = process.env,
+  onStack?: OnStack,
+  makeTerminal: ProgramEnvironment['terminal'] = (options) => createTerminal(options, env),
+): Promise<number> {
   let exitCode: number = EXIT.ok;
-  const makeTerminal: ProgramEnvironment['terminal'] = (options) => createTerminal(options, env);
+  let help = '';
   const setExitCode = (code: number): void => void (exitCode = code);
-  const program = await buildProgram({ env, terminal: makeTerminal, setExitCode, onStack }, namedCommands(argv));
+  const onIncomplete = (text: string): void => void (help += text);
+  const program = await buildProgram({ env, terminal: makeTerminal, setExitCode, onStack, onIncomplete }, namedCommands(argv));
   try {
     await program.parseAsync(argv, { from: 'user' });
     return exitCode;
   } catch (error) {
-    const terminal = createTerminal(terminalOptions({ json: argv.includes('--json'), debug: argv.includes('--debug') }, env), env);
+    const terminal = makeTerminal(terminalOptions({ json: argv.includes('--json'), debug: argv.includes('--debug') }, env));
     if (!(error instanceof CommanderError)) return reportFailure(error, terminal); // a flag's value, refused while parsing
     if (error.exitCode === 0) return EXIT.ok; // --help and --version
-    if (error.code === 'commander.help') {
-      terminal.note(terminal.typed(`${program.helpInformation()}${AFTER_HELP}`));
+    const lack = error.code === 'commander.help' ? lacking(program, argv) : undefined;
+    if (lack && !lack.isUnknown && !terminal.json) {
+      terminal.note(terminal.typed(help.trimEnd()));
       return EXIT.usage;
     }
-    const message = error.message.replace(/^error: /, '').replace(/\n\(Did you mean (.+)\?\)/, ' – did you mean $1?');
+    const message = lack?.message ?? error.message.replace(/^error: /, '').replace(/\n\(Did you mean (.+)\?\)/, ' – did you mean $1?');
     if (terminal.json) terminal.document({ error: { code: 'USAGE', message } });
     else terminal.note(`${terminal.style('red', 'error', 'stderr')} ${message}\nSee: ${terminal.program} --help`);
     return EXIT.usage;

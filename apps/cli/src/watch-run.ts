@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunEvent, type RunSummary } from '@paceline/client';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { interruptSignal } from './command.js';
+import { RunFailure } from './failure.js';
 import { measurePairs, measuresText } from './measures.js';
 import { paintStatus, printResult } from './show-run.js';
 import { clean } from './terminal/clean.js';
@@ -60,7 +61,9 @@ export async function finishWatching(
   afterSeq: number,
   until?: (run: RunSummary) => boolean,
 ): Promise<number> {
-  const watched = await watchRun(client, runId, terminal, { signal, afterSeq, until });
+  const watched = await watchRun(client, runId, terminal, { signal, afterSeq, until }).catch((error: unknown) => {
+    throw new RunFailure(runId, error);
+  });
   if (!watched) {
     if (terminal.json) terminal.document({ runId, detached: true });
     terminal.note(`Detached; the run goes on. Return to it with: ${terminal.program} run ${shortId(runId)} --watch`);

@@ -1,6 +1,6 @@
 /** `paceline pause`, `resume`, `scale`, `extend` and `cancel`: what changes a run that exists. */
 import { createInterface } from 'node:readline/promises';
-import { FINAL_STATUSES, type PacelineClient, type Run, type RunSummary } from '@paceline/client';
+import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type Run, type RunCheckpoint, type RunSummary } from '@paceline/client';
 import { shardHostsIn } from '@paceline/spec/shard-holders';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
@@ -118,18 +118,29 @@ async function cancel(context: CommandContext, command: Command, reference: stri
     return EXIT.interrupted;
   }
   const run = await settled(client, await client.cancelRun(id), ({ status }) => FINAL_STATUSES.has(status));
-  if (terminal.json) terminal.document(run);
+  if (terminal.json) {
+    terminal.document(run);
+    return EXIT.ok;
+  }
   if (!FINAL_STATUSES.has(run.status)) {
     terminal.print(`${said(run)} will end at its next commit (${paintStatus(run.status, terminal)} now)`);
     return EXIT.ok;
   }
   terminal.print(`${said(run)} is ${paintStatus(run.status, terminal)}`);
-  const kept = (await client.checkpoints(id)).find(({ state }) => state === 'USABLE');
+  const kept = (await checkpointsOf(client, id)).find(({ state }) => state === 'USABLE');
   if (kept && kept.round > 0)
     terminal.note(
       `Its checkpoint of round ${kept.round} is kept. Begin a new run with it: ${terminal.program} train --resume-from ${shortId(id)}`,
     );
   return EXIT.ok;
+}
+
+/** Nothing where they cannot be had: the run is cancelled, and that is said. */
+async function checkpointsOf(client: PacelineClient, id: string): Promise<readonly RunCheckpoint[]> {
+  return client.checkpoints(id).catch((error: unknown) => {
+    if (!(error instanceof PacelineApiError)) throw error;
+    return [];
+  });
 }
 
 /** Asks about a run that has trained for long, or that was not named (`@last` may be a colleague's by now), where somebody can answer. */

@@ -5,6 +5,8 @@ import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import {
   appliedByServers,
+  BUILT_IN_DATASETS,
+  MODEL_ZOO,
   optimizerSlots,
   parseRunSpec,
   type RowFormat,
@@ -21,7 +23,6 @@ import { printTable } from '../terminal/print-table.js';
 import { isThere } from '../trained-model.js';
 import { checkpointReference, noRun, whichCheckpoint } from '../which-run.js';
 
-const ZOO = ['mlp', 'mlp-dropout', 'cnn'];
 const FLOAT_BYTES = 4;
 
 export function addModelCommands(program: Command, act: Act): void {
@@ -35,7 +36,7 @@ export function addModelCommands(program: Command, act: Act): void {
     )
     .argument(
       '<model>',
-      'mlp, mlp-dropout or cnn; a file or folder of TensorFlow.js, Keras or an export, or a topology in JSON; a run or an alias',
+      'mlp, mlp-dropout, cnn or another model of the zoo (docs/models.md); a file or folder of TensorFlow.js, Keras or an export, or a topology in JSON; a run or an alias',
     )
     .option('--dataset <name>', 'a built-in dataset, from whose rows a model of the zoo takes its shapes', 'mnist')
     .action(act(showModel));
@@ -49,7 +50,11 @@ async function showModel({ terminal, connect }: CommandContext, command: Command
     summary = summarizeModel(spec, format);
   } catch (error) {
     if (!(error instanceof ModelError)) throw error;
-    throw new UserError('INVALID_MODEL', `${error.path}: ${error.message}.`, { exit: 'badSpec', cause: error });
+    throw new UserError('INVALID_MODEL', `${error.path}: ${error.message}.`, {
+      exit: 'badSpec',
+      cause: error,
+      hint: format && `--dataset chooses other rows: ${BUILT_IN_DATASETS.join(', ')}. With rows of your own, show a run that has them.`,
+    });
   }
   const memory = memoryOf(spec, summary);
   if (terminal.json) {
@@ -90,7 +95,7 @@ async function specOf(
 ): Promise<{ readonly spec: Shown; readonly format: RowFormat | undefined }> {
   const defaults = parseRunSpec({});
   if (!defaults.ok) throw new Error('the defaults of a run are no run spec');
-  if (ZOO.includes(reference)) {
+  if ((MODEL_ZOO as readonly string[]).includes(reference)) {
     return { spec: Object.assign({}, defaults.spec, { model: reference as RunSpec['model'] }), format: await rowsOf(dataset) };
   }
   if (await isThere(reference)) {
@@ -105,7 +110,7 @@ async function specOf(
   if (!asked)
     throw new UserError(
       'REFERENCE_INVALID',
-      `${JSON.stringify(reference.slice(0, 80))} is no model of the zoo (${ZOO.join(', ')}), no file and no run.`,
+      `${JSON.stringify(reference.slice(0, 80))} is no model of the zoo (${MODEL_ZOO.join(', ')}), no file and no run.`,
       {
         exit: 'usage',
       },

@@ -1,9 +1,10 @@
 /** `paceline team` and `paceline key`: teams and the keys with which people and programs speak for them. */
-import type { PacelineClient, Team } from '@paceline/client';
+import type { ApiKey, PacelineClient, Team } from '@paceline/client';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
 import type { Act, CommandContext } from '../command.js';
+import { describeFailure } from '../failure.js';
 import { clean } from '../terminal/clean.js';
 import { ago } from '../terminal/format.js';
 import { printTable } from '../terminal/print-table.js';
@@ -11,6 +12,7 @@ import { printTable } from '../terminal/print-table.js';
 const TEAM_OPTION = ['--team <id>', "id of the team; without it your key's own"] as const;
 /** What `paceline team create` calls the first key of a team. */
 const FIRST_KEY = 'first';
+const DAY_MS = 86_400_000;
 
 export function addTeamCommands(program: Command, act: Act): void {
   const team = program.command('team').description('Teams own runs, keys and cluster specs. Only the administrator makes them.');
@@ -29,6 +31,8 @@ export function addTeamCommands(program: Command, act: Act): void {
     .command('create')
     .description('Makes a key. It is shown once; the api keeps only its hash.')
     .argument('<name>', 'whose or what it is for')
+    .option('--expires <when>', 'when it ends by itself: in days, like 30d, or a date, like 2030-01-31', (text) => expiry(text))
+    .option('--read-only', 'it may look at everything of its team and change nothing')
     .option(...TEAM_OPTION)
     .action(act(createKey));
   key
@@ -50,7 +54,12 @@ async function createTeam(context: CommandContext, _command: Command, name: stri
   const team = await client.createTeam(name);
   // Before the key: without its id the team could not be named when the second request fails.
   if (!terminal.json) terminal.print(`team  ${clean(team.name)}  ${team.id}`);
-  const { secret } = await client.createApiKey(team.id, FIRST_KEY);
+  const { secret } = await client.createApiKey(team.id, FIRST_KEY).catch((cause: unknown) => {
+    const { message, exit } = describeFailure(cause);
+    const hint = `Make it with: paceline key create ${FIRST_KEY} --team ${team.id}`;
+    const said = `The team ${clean(team.name)} (${team.id}) is made, and its first key is not: ${message}`;
+    throw new UserError('TEAM_WITHOUT_KEY', said, { hint, exit, cause });
+  });
   if (terminal.json) terminal.document({ team: { id: team.id, name: team.name }, key: secret });
   else printSecret(context, secret);
   return EXIT.ok;
@@ -64,8 +73,9 @@ async function showTeam(context: CommandContext, command: Command): Promise<numb
 }
 
 async function createKey(context: CommandContext, command: Command, name: string): Promise<number> {
+  const { expires: expiresAt, readOnly } = command.opts<{ expires?: Date; readOnly?: boolean }>();
   const client = context.connect();
-  const { apiKey, secret } = await client.createApiKey((await teamOf(client, command)).id, name);
+  const { apiKey, secret } = await client.createApiKey((await teamOf(client, command)).id, name, { expiresAt, readOnly });
   if (context.terminal.json) context.terminal.document({ id: apiKey.id, name: apiKey.name, prefix: apiKey.prefix, key: secret });
   else printSecret(context, secret);
   return EXIT.ok;
@@ -79,15 +89,34 @@ async function listKeys(context: CommandContext, command: Command): Promise<numb
     const rows = apiKeys.map((key) => [
       key.prefix,
       clean(key.name),
-      key.revokedAt ? 'revoked' : 'in use',
+      stateOf(key, now),
+      key.expiresAt ? key.expiresAt.slice(0, 16).replace('T', ' ') : '–',
       ago(key.createdAt, now),
       key.lastUsedAt ? ago(key.lastUsedAt, now) : 'never',
     ]);
     const { terminal } = context;
-    const columns = ['PREFIX', 'NAME', 'STATE', 'MADE', 'LAST USED'].map((title) => ({ title }));
+    const columns = ['PREFIX', 'NAME', 'STATE', 'UNTIL (UTC)', 'MADE', 'LAST USED'].map((title) => ({ title }));
     printTable(terminal, columns, rows);
   }
   return EXIT.ok;
+}
+
+function stateOf({ revokedAt, expiresAt, isReadOnly }: ApiKey, nowMs: number): string {
+  if (revokedAt) return 'revoked';
+  if (expiresAt && Date.parse(expiresAt) <= nowMs) return 'expired';
+  return isReadOnly ? 'read-only' : 'in use';
+}
+
+/** @throws UserError FLAG_INVALID */
+export function expiry(text: string, nowMs: number = Date.now()): Date {
+  const days = /^(\d{1,5})d$/.exec(text)?.[1];
+  const isDate = /^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?$/.test(text);
+  const atMs = days === undefined ? (isDate ? Date.parse(text) : Number.NaN) : nowMs + Number(days) * DAY_MS;
+  if (atMs > nowMs) return new Date(atMs);
+  throw new UserError('FLAG_INVALID', `--expires ${JSON.stringify(text.slice(0, 40))} is no time to come.`, {
+    hint: 'Give days, like 30d; a date, like 2030-01-31, of which the key sees nothing; or a time, like 2030-01-31T18:00:00Z.',
+    exit: 'usage',
+  });
 }
 
 async function revokeKey(context: CommandContext, command: Command, reference: string): Promise<number> {
