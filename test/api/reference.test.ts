@@ -93,6 +93,13 @@ describe('the OpenAPI document', () => {
     expect(replayed).toEqual(keyed);
   });
 
+  it('has the refusal of a key that may only look wherever something is changed, and nowhere else', () => {
+    const { paths } = openApiDocument() as { paths: Record<string, Record<string, { responses: object }>> };
+    const operations = Object.values(paths).flatMap((of) => Object.entries(of));
+    expect(operations.filter(([, { responses }]) => '403' in responses)).toEqual(operations.filter(([method]) => method !== 'get'));
+    expect(paths['/api/v1/runs/{id}/events']!['get']!.responses).toHaveProperty('422');
+  });
+
   it('says of residuals that are lost what GraphQL says of them', () => {
     const { components } = openApiDocument() as {
       components: { schemas: { LostResiduals: { description: string; properties: Record<string, { description?: string }> } } };

@@ -137,6 +137,7 @@ function runByIdPaths(): Json {
           ...unchanged,
           '200': answer(EventPage, 'A page.'),
           '404': problem('No such run.'),
+          '422': problem('A bad cursor or number.'),
           ...refusals,
         },
       },
@@ -283,13 +284,23 @@ function otherPaths(): Json {
   };
 }
 
-const allPaths = (): Json => Object.assign({}, runPaths(), runByIdPaths(), datasetPaths(), weightPaths(), otherPaths());
+interface Operation {
+  readonly parameters?: readonly (typeof status)[];
+  readonly responses: Json;
+}
+
+function allPaths(): Readonly<Record<string, Readonly<Record<string, Operation>>>> {
+  const paths = Object.assign({}, runPaths(), runByIdPaths(), datasetPaths(), weightPaths(), otherPaths()) as ReturnType<typeof allPaths>;
+  const changes = Object.values(paths).flatMap((operations) => [operations['post'], operations['put']]);
+  for (const change of changes) if (change) Object.assign(change.responses, { '403': problem('The key may only look.') });
+  return paths;
+}
 
 /** By `METHOD /route/:id`: the names of the query parameters, and whether each may stand more than once. */
 export function queryParametersOf(): ReadonlyMap<string, ReadonlyMap<string, boolean>> {
   const table = new Map<string, ReadonlyMap<string, boolean>>();
   for (const [path, operations] of Object.entries(allPaths())) {
-    for (const [method, operation] of Object.entries(operations as Record<string, { parameters?: (typeof status)[] }>)) {
+    for (const [method, operation] of Object.entries(operations)) {
       const parameters = (operation.parameters ?? []).filter((parameter) => parameter['in'] === 'query');
       table.set(
         `${method.toUpperCase()} ${path.replace(/\{(\w+)\}/g, ':$1')}`,
