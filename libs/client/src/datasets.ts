@@ -177,9 +177,14 @@ export class DatasetsClient {
   }
 
   /** A file as it is, for `importByApi`. */
-  async upload(fileName: string, body: AsyncIterable<Uint8Array>, bytes: number): Promise<{ readonly id: string; readonly bytes: number }> {
+  async upload(
+    fileName: string,
+    body: AsyncIterable<Uint8Array>,
+    bytes: number,
+    { signal }: { readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<{ readonly id: string; readonly bytes: number }> {
     const path = `/api/v1/datasets/uploads?name=${encodeURIComponent(fileName)}`;
-    return (await sendStream(forTransfer(this.#http), path, body, bytes)) as unknown as { id: string; bytes: number };
+    return (await sendStream(forTransfer(this.#http), path, body, bytes, signal)) as unknown as { id: string; bytes: number };
   }
 
   /** The api reads and converts, in a process of its own; `importState` says how far it is. */

@@ -146,6 +146,7 @@ export async function headOf(options: HttpOptions, path: string): Promise<boolea
 
 /**
  * Bytes under a path, or to it: an upload that may be repeated. The deadline is for the answer after all of them.
+ * @param signal ends it, with its reason
  * @returns the parsed body @throws PacelineApiError with what the api says instead
  */
 export async function sendBytes(
@@ -154,10 +155,11 @@ export async function sendBytes(
   path: string,
   body: Uint8Array,
   contentType: string,
+  signal?: AbortSignal,
 ): Promise<Record<string, unknown>> {
   return withRetries(options.retry, true, async () => {
     const headers = Object.assign({ 'content-type': contentType, accept: 'application/json' }, authorization(options.apiKey));
-    const answer = await send(options, path, { method, headers, body });
+    const answer = await send(options, path, { method, headers, body }, signal);
     if (answer.status === 200 || answer.status === 201) return parseJson(answer.text) ?? {};
     throw refusalOf(options.url, answer);
   });
@@ -169,12 +171,13 @@ export async function sendStream(
   path: string,
   body: AsyncIterable<Uint8Array>,
   bytes: number,
+  signal?: AbortSignal,
 ): Promise<Record<string, unknown>> {
   const headers = Object.assign(
     { 'content-type': 'application/octet-stream', 'content-length': String(bytes), accept: 'application/json' },
     authorization(options.apiKey),
   );
-  const answer = await send(options, path, { method: 'POST', headers, body });
+  const answer = await send(options, path, { method: 'POST', headers, body }, signal);
   if (answer.status === 201) return parseJson(answer.text) ?? {};
   throw refusalOf(options.url, answer);
 }

@@ -17,11 +17,11 @@ export class ModelsClient {
   }
 
   /** @param file safetensors, with the variables of a model as float32 under their paths; sent when the api does not have it */
-  async upload(file: Uint8Array): Promise<UploadedWeights> {
+  async upload(file: Uint8Array, { signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<UploadedWeights> {
     const sha256 = await sha256Of(file);
     const path = `/api/v1/models/weights/${sha256}`;
     const isThere = await headOf(this.#http, path);
-    if (!isThere) await whileBusy(() => sendBytes(forTransfer(this.#http), 'PUT', path, file, 'application/octet-stream'));
+    if (!isThere) await whileBusy(() => sendBytes(forTransfer(this.#http), 'PUT', path, file, 'application/octet-stream', signal));
     return { sha256, bytes: file.length };
   }
 }

@@ -14,6 +14,7 @@ export interface TrainOptions {
   readonly name?: string;
   /** Other fields of the run spec; they come before what the model says. */
   readonly spec?: Omit<RunSpecInput, 'model' | 'dataset' | 'features' | 'weights'>;
+  /** Ends uploads, and what waits for the run. A run that is made goes on: `training.cancel()` ends it. */
   readonly signal?: AbortSignal;
 }
 

@@ -126,6 +126,24 @@ it('all that a strategy of the library says of the run is in the spec; options o
   expect(specs).toEqual([expect.objectContaining(said), expect.objectContaining({ ...said, replicas: 3, seed: 8 })]);
 });
 
+it('a signal ends it before weights are sent, and before the run is made', async () => {
+  const stop = new AbortController();
+  const sent: unknown[] = [];
+  const client = {
+    models: {
+      upload: (_file: unknown, { signal }: { signal: AbortSignal }) => {
+        sent.push(signal);
+        stop.abort(new Error('enough'));
+        return Promise.resolve({ sha256: 'a'.repeat(64) });
+      },
+    },
+    createRun: (spec: unknown) => Promise.resolve({ id: String(sent.push(spec)) }),
+  } as unknown as TrainingApi;
+  for (let round = 0; round < 2; round++)
+    await expect(train(client, modelOf(), 'flowers', { kind: 'mirrored' }, { signal: stop.signal })).rejects.toThrow('enough');
+  expect(sent).toEqual([stop.signal]);
+});
+
 it('tensors come out of a file as they went in, and weights have the paths of the run', () => {
   const values = Float32Array.of(1.5, -2, 3);
   const file = tensorFile([

@@ -120,7 +120,8 @@ export async function train(
     : typeof source === 'string'
       ? { dataset: source }
       : source;
-  const { sha256 } = await client.models.upload(tensorFile(initial));
+  signal?.throwIfAborted();
+  const { sha256 } = await client.models.upload(tensorFile(initial), { signal });
   const named = {
     name: name ?? model.name,
     length: { epochs },
@@ -132,6 +133,7 @@ export async function train(
   const own = (
     isTensors || read.classes === undefined ? read.spec : { ...read.spec, loss: 'sparseCategoricalCrossentropy' }
   ) as RunSpecInput;
+  signal?.throwIfAborted();
   const run = await client.createRun({ ...own, ...named, ...spec, ...data, weights: { upload: sha256 } } as RunSpecInput);
   return new Training(client, model, run.id, signal);
 }

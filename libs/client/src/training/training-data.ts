@@ -59,7 +59,8 @@ export async function datasetOf(
   const name = `tensors-${(await sha256Of(file)).slice(0, DIGITS)}${split === 0 ? '' : `-${split}`}`;
   const there = await datasets.show(name);
   if (there?.version) return name;
-  const { id } = await datasets.upload('tensors.safetensors', once(file), file.length);
+  signal?.throwIfAborted();
+  const { id } = await datasets.upload('tensors.safetensors', once(file), file.length, { signal });
   const options = {
     format: 'safetensors',
     columns: { inputs: 'array', targets: 'array' },
@@ -67,6 +68,7 @@ export async function datasetOf(
     split: [1 - validationSplit, validationSplit, 0],
     inOrder: true,
   };
+  signal?.throwIfAborted();
   const begun = await datasets.importByApi(name, { uploads: [id], options });
   await imported(datasets, begun.id, signal);
   return name;
@@ -79,7 +81,7 @@ async function imported(datasets: DatasetsClient, id: string, signal: AbortSigna
     if (!found || found.state === 'FAILED' || Date.now() > until)
       throw new TrainError('TRAIN_IMPORT_FAILED', 'xs and ys', found?.reason ?? `the import ${id} has not ended after ${IMPORT_MS} ms`);
     signal?.throwIfAborted();
-    await sleep(LOOK_EVERY_MS);
+    await sleep(LOOK_EVERY_MS, signal);
   }
 }
 
