@@ -1,5 +1,6 @@
 /** What every command gets, and how it ends: with an exit code. */
 import { createClient, type PacelineClient } from '@paceline/client';
+import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import { readConfiguration } from './configuration.js';
 import { retryOptions } from './retry.js';
@@ -54,6 +55,22 @@ export function interruptSignal(): { readonly signal: AbortSignal; dispose(): vo
   process.on('SIGTERM', onInterrupt);
   return {
     signal: controller.signal,
+    dispose: () => {
+      process.off('SIGINT', onInterrupt);
+      process.off('SIGTERM', onInterrupt);
+    },
+  };
+}
+
+/** Until `dispose`, Ctrl-C ends the process at once, after `clean` has removed what is half done. */
+export function cleanUpOnInterrupt(clean: () => void): { dispose(): void } {
+  const onInterrupt = (): void => {
+    clean();
+    process.exit(EXIT.interrupted);
+  };
+  process.on('SIGINT', onInterrupt);
+  process.on('SIGTERM', onInterrupt);
+  return {
     dispose: () => {
       process.off('SIGINT', onInterrupt);
       process.off('SIGTERM', onInterrupt);

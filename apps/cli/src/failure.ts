@@ -98,7 +98,7 @@ const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hin
   TOO_MANY_ATTEMPTS: { exit: 'keyRefused' },
   UNAUTHENTICATED: { exit: 'keyRefused', hint: 'Set PACELINE_API_KEY to a valid key; `paceline up` writes one for the local stack.' },
   FORBIDDEN: { exit: 'keyRefused' },
-  NOT_FOUND: { exit: 'notFound', hint: '`paceline runs` lists the runs of your team.' },
+  NOT_FOUND: { exit: 'notFound' },
   INVALID_INPUT: { exit: 'badSpec' },
   TOO_LARGE: { exit: 'badSpec' },
   REQUEST_TIMEOUT: { exit: 'temporary', hint: 'The connection to the api was too slow. Try again.' },

@@ -92,6 +92,12 @@ it('a group of commands without one of them shows its own help', async () => {
   expect((await run('help', 'nope')).err).toContain("unknown command 'nope'");
 });
 
+it('predictions in a form that is none are refused before anything is computed', async () => {
+  expect(await documentOf('predict', 'nowhere', '--input', 'none.csv', '--out', 'x.jsonl')).toMatchObject({
+    error: { code: 'OUTPUT_UNUSABLE', message: expect.stringContaining('.csv nor in .json') },
+  });
+});
+
 describe('keys', () => {
   it('are listed with what they still are', async () => {
     const key = (name: string, more: object) =>

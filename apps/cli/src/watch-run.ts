@@ -122,7 +122,7 @@ async function pollUntilOver(
   let validatedRound: number | undefined;
   while (!signal.aborted) {
     try {
-      const run = await client.runProgress(runId);
+      const run = await client.runProgress(runId, { signal });
       lastAnswerAt = performance.now();
       if (!run) throw new PacelineApiError('NOT_FOUND', `There is no run ${clean(runId, 60)}.`);
       const { totalRounds } = run.progress;
@@ -137,6 +137,7 @@ async function pollUntilOver(
       validatedRound = validation?.round ?? validatedRound ?? -1;
       live.update(progressLine(run, { width, unicode: terminal.unicode, typed: terminal.typed }));
     } catch (error) {
+      if (signal.aborted) return undefined;
       if (!(error instanceof PacelineApiError) || !error.isTemporary || performance.now() - lastAnswerAt > AWAY_DEADLINE_MS) throw error;
       live.update(`the api is away (${error.code}); the run goes on, trying again`);
     }

@@ -155,8 +155,8 @@ export class PacelineClient {
     return (await this.#api.request(documents.run, { id })).run;
   }
   /** What lists and progress bars need of a run. Not repeated when the api is away: who shows a progress asks again anyway, and says that it waits. */
-  async runProgress(id: string): Promise<RunSummary | null> {
-    return (await this.#api.request(documents.runProgress, { id }, { once: true })).run;
+  async runProgress(id: string, { signal }: { readonly signal?: AbortSignal } = {}): Promise<RunSummary | null> {
+    return (await this.#api.request(documents.runProgress, { id }, { once: true, signal })).run;
   }
   /** Newest first. */
   async runs(

@@ -1,5 +1,13 @@
 export * from './api-error.js';
-export { createClient, PacelineClient, type ClientOptions, type FollowOptions, type KeyLimits, type MetricsQuery } from './client.js';
+export {
+  createClient,
+  PacelineClient,
+  type ClientOptions,
+  type FollowOptions,
+  type KeyLimits,
+  type MetricsQuery,
+  type RunTrace,
+} from './client.js';
 export * from './types.js';
 export { TrainError, type TrainErrorCode } from './training/train-error.js';
 export type { StrategyObject, TrainedRun, TrainingSource, Training } from './training/train.js';

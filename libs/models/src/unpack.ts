@@ -13,6 +13,9 @@ export interface UnpackedFile {
   readonly bytes: number;
 }
 
+/** What is there of a folder before it is whole, for who interrupts. */
+export const partialOf = (folder: string): string => `${path.resolve(folder)}.${process.pid}.partial`;
+
 /**
  * Writes beside the folder and renames.
  * @param mayReplace the folder where it is there, with everything in it, if it is an export
@@ -20,7 +23,7 @@ export interface UnpackedFile {
  */
 export async function unpack(stream: Bytes, folder: string, mayReplace: boolean): Promise<UnpackedFile[]> {
   const target = path.resolve(folder);
-  const partial = `${target}.${process.pid}.partial`;
+  const partial = partialOf(folder);
   await (mayReplace ? refuseOther(target, folder) : refuseTaken(target, folder));
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });

@@ -6,7 +6,7 @@ import type { DatasetSchema } from '@paceline/client';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
-import type { CommandContext } from '../command.js';
+import { cleanUpOnInterrupt, type CommandContext } from '../command.js';
 import { printSchema } from '../show-dataset.js';
 import { clean } from '../terminal/clean.js';
 import { ago, bytes, count, float32Text, plural } from '../terminal/format.js';
@@ -147,9 +147,13 @@ export async function verifyData({ terminal, connect }: CommandContext, _command
   if (!dataset.version)
     throw new UserError('NO_SHARDS', `${dataset.name} is a built-in dataset, which has no shards.`, { exit: 'unsuccessful' });
   const line = createLiveLine(terminal.stderr);
+  const interrupt = cleanUpOnInterrupt(() => line.finish());
   const found = await client.datasets
     .verify(`${dataset.name}@${dataset.version.version}`, (done, total) => line.update(`${bytes(done)} of ${bytes(total)}`))
-    .finally(() => line.finish());
+    .finally(() => {
+      interrupt.dispose();
+      line.finish();
+    });
   const isWhole = found.broken.length === 0 && found.version === dataset.version.version;
   if (terminal.json) terminal.document(Object.assign({ dataset: dataset.name, isWhole }, found));
   else if (isWhole)

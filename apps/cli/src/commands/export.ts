@@ -1,8 +1,9 @@
 /** `paceline export`: a trained model in a form that other programs load. */
+import { rmSync } from 'node:fs';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import { type Command, Option } from 'commander';
-import type { Act, CommandContext } from '../command.js';
+import { cleanUpOnInterrupt, type Act, type CommandContext } from '../command.js';
 import { bytes } from '../terminal/format.js';
 import { downloadModel } from '../trained-model.js';
 import { checkpointReference, noRun, shortId, whichCheckpoint } from '../which-run.js';
@@ -38,16 +39,19 @@ async function exportRun({ terminal, connect }: CommandContext, command: Command
   if (!run) throw noRun(id);
   const name = run.name.replaceAll(/[^\w.-]+/g, '-').replace(/^[.-]+/, '') || 'run';
   const folder = out ?? `${name}-${shortId(id)}${round === undefined ? '' : `-${round}`}-${format}`;
-  const { ExportError, unpack } = await import('@paceline/models');
+  const { ExportError, partialOf, unpack } = await import('@paceline/models');
   const body = await downloadModel(client, id, { format, round });
-  const files = await unpack(body, folder, force === true).catch((error: unknown) => {
-    if (!(error instanceof ExportError)) throw error;
-    throw new UserError(`EXPORT_${error.code}`, `${error.message}.`, {
-      hint: error.code !== 'FOLDER_TAKEN' ? 'Try again.' : `Choose another one with --out${force ? '' : ', or replace it with --force'}.`,
-      exit: error.code === 'FOLDER_TAKEN' ? 'usage' : 'unsuccessful',
-      cause: error,
-    });
-  });
+  const interrupt = cleanUpOnInterrupt(() => rmSync(partialOf(folder), { recursive: true, force: true }));
+  const files = await unpack(body, folder, force === true)
+    .catch((error: unknown) => {
+      if (!(error instanceof ExportError)) throw error;
+      throw new UserError(`EXPORT_${error.code}`, `${error.message}.`, {
+        hint: error.code !== 'FOLDER_TAKEN' ? 'Try again.' : `Choose another one with --out${force ? '' : ', or replace it with --force'}.`,
+        exit: error.code === 'FOLDER_TAKEN' ? 'usage' : 'unsuccessful',
+        cause: error,
+      });
+    })
+    .finally(() => interrupt.dispose());
   if (terminal.json) terminal.document({ folder, format, files });
   terminal.print(`${folder}  ${bytes(files.reduce((sum, file) => sum + file.bytes, 0))} in ${files.length} files`);
   terminal.note(

@@ -1,5 +1,4 @@
 /** `paceline evaluate` and `predict`: a trained model at work in the process of the command line. */
-import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { PacelineClient } from '@paceline/client';
 import type { Evaluation, EvaluationData, ModelFolder, Prediction, ShardSource } from '@paceline/models';
@@ -9,6 +8,7 @@ import { BUILT_IN_DATASETS, MEASURED_NAMES } from '@paceline/spec';
 import { type Command, Option } from 'commander';
 import type { Act, CommandContext } from '../command.js';
 import { exampleRows, inputRows } from '../model-rows.js';
+import { intoFile } from '../output-file.js';
 import { clean } from '../terminal/clean.js';
 import { printClasses, printMatrix, valuesLine } from '../show-predictions.js';
 import { decimals } from '../terminal/format.js';
@@ -113,29 +113,29 @@ const inWords = (name: string): string => name.replace(/[A-Z]/g, (letter) => ` $
 async function predict(context: CommandContext, command: Command, reference: string): Promise<number> {
   const { input, out, force } = command.opts<{ input: string[]; out?: string; force?: boolean }>();
   const { terminal } = context;
+  const ending = out === undefined ? '.csv' : path.extname(out).toLowerCase();
+  if (ending !== '.csv' && ending !== '.json')
+    throw new UserError('OUTPUT_UNUSABLE', `${out} ends neither in .csv nor in .json, which says what is written.`, {
+      hint: 'Choose another one with --out.',
+      exit: 'usage',
+    });
   const { predictionsCsv, predictRows } = await import('@paceline/models');
   const { userDirectories } = await import('@paceline/runtime');
   const { cache } = userDirectories(context.env);
-  const predictions = await withModel(context, reference, async (model) => {
-    const found: Prediction[] = [];
-    for await (const one of predictRows(model, inputRows(model, input, cache))) found.push(one);
-    return found;
-  });
-  if (predictions.length === 0)
-    throw new UserError('INPUT_UNREADABLE', 'The input has no rows, or fewer than the window of the model.', { exit: 'usage' });
-  const text = out?.endsWith('.json') ? `${JSON.stringify(predictions, null, 2)}\n` : predictionsCsv(predictions);
-  if (out !== undefined) {
-    await writeFile(out, text, { flag: force ? 'w' : 'wx' }).catch((error: NodeJS.ErrnoException) => {
-      const isTaken = error.code === 'EEXIST';
-      throw new UserError('OUTPUT_UNUSABLE', `${out} ${isTaken ? 'is there already' : `cannot be written (${error.code})`}.`, {
-        hint: isTaken ? 'Choose another one with --out, or replace it with --force.' : 'Choose another one with --out.',
-        exit: 'usage',
-        cause: error,
-      });
+  const compute = async (): Promise<readonly Prediction[]> => {
+    const predictions = await withModel(context, reference, async (model) => {
+      const found: Prediction[] = [];
+      for await (const one of predictRows(model, inputRows(model, input, cache))) found.push(one);
+      return found;
     });
-  }
+    if (predictions.length > 0) return predictions;
+    throw new UserError('INPUT_UNREADABLE', 'The input has no rows, or fewer than the window of the model.', { exit: 'usage' });
+  };
+  const textOf = (made: readonly Prediction[]): string =>
+    ending === '.json' ? `${JSON.stringify(made, null, 2)}\n` : predictionsCsv(made);
+  const predictions = out === undefined ? await compute() : await intoFile(out, { mayReplace: force === true, textOf }, compute);
   if (terminal.json) terminal.document(out === undefined ? { predictions } : { file: out, rows: predictions.length });
-  else if (out === undefined) terminal.print(text.trimEnd());
+  else if (out === undefined) terminal.print(textOf(predictions).trimEnd());
   else terminal.print(`${out}  ${predictions.length} predictions`);
   return EXIT.ok;
 }

@@ -6,7 +6,7 @@ import { link, open as openFile, rename, rm } from 'node:fs/promises';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
-import { interruptSignal, type Act, type CommandContext } from '../command.js';
+import { cleanUpOnInterrupt, type Act, type CommandContext } from '../command.js';
 import { dashboardUrl } from '../show-run.js';
 import { clean } from '../terminal/clean.js';
 import { ago, bytes, decimals } from '../terminal/format.js';
@@ -106,11 +106,7 @@ export async function writeWeights(file: string, body: AsyncIterable<Uint8Array>
   const start = Buffer.alloc(LENGTH_BYTES);
   if (!mayReplace && existsSync(file)) throw unusable(file, Object.assign(new Error(), { code: 'EEXIST' }));
   const out = await openFile(partial, 'wx').catch((error: unknown) => Promise.reject(unusable(file, error)));
-  const interrupt = interruptSignal();
-  interrupt.signal.addEventListener('abort', () => {
-    rmSync(partial, { force: true });
-    process.exit(EXIT.interrupted);
-  });
+  const interrupt = cleanUpOnInterrupt(() => rmSync(partial, { force: true }));
   try {
     for await (const chunk of body) {
       if (written < LENGTH_BYTES) start.set(chunk.subarray(0, LENGTH_BYTES - written), written);

@@ -1,10 +1,10 @@
 /** `paceline trace`: where the time of a run's rounds goes, as a file for Chrome and Perfetto. */
-import { open, rm, type FileHandle } from 'node:fs/promises';
 import { resolve } from 'node:path';
+import type { RunTrace } from '@paceline/client';
 import { EXIT } from '@paceline/runtime/exit-codes';
-import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
 import { wholeNumber, type Act, type CommandContext } from '../command.js';
+import { intoFile } from '../output-file.js';
 import { table } from '../terminal/format.js';
 import { shortId, whichRun } from '../which-run.js';
 
@@ -20,15 +20,20 @@ export function addTrace(program: Command, act: Act): void {
     .argument('<run>', 'id or a part of it, name, or @last')
     .option('-r, --rounds <n>', 'how many rounds', wholeNumber('--rounds', 1, MAX_ROUNDS), 3)
     .option('-o, --out <file>', 'where to write it (default: trace-ID.json here, with the last 8 characters of the id)')
+    .option('--force', 'replace a file that --out names')
     .action(act(trace));
 }
 
 async function trace({ terminal, connect }: CommandContext, command: Command, reference: string): Promise<number> {
-  const { rounds, out } = command.opts<{ rounds: number; out?: string }>();
+  const { rounds, out, force } = command.opts<{ rounds: number; out?: string; force?: boolean }>();
   const client = connect();
   const runId = await whichRun(client, reference);
   const file = resolve(out ?? `trace-${shortId(runId)}.json`);
-  const recorded = await recordInto(file, () => client.traceRun(runId, { rounds }));
+  // The name of its own holds an older trace of this run, and nothing else.
+  const mayReplace = out === undefined || force === true;
+  const recorded = await intoFile<RunTrace>(file, { mayReplace, textOf: (made) => JSON.stringify(made) }, () =>
+    client.traceRun(runId, { rounds }),
+  );
   const { fromRound, toRound, processes, leftOut, isWhole } = recorded.otherData;
   const spans = recorded.traceEvents.filter(({ ph, name }) => ph === 'X' && !name.startsWith('round ') && name !== 'step');
   const totals = new Map<string, { count: number; ms: number }>();
@@ -51,41 +56,4 @@ async function trace({ terminal, connect }: CommandContext, command: Command, re
   if (!isWhole) terminal.note('Some spans found no room: ask for fewer rounds.');
   terminal.note(`Rounds ${fromRound} to ${toRound} of ${processes} processes are in ${file}; open it in https://ui.perfetto.dev`);
   return EXIT.ok;
-}
-
-/** The file is opened first: that it cannot be written is said before anything is recorded. An old one stays until there is something to replace it. */
-export async function recordInto<T>(file: string, record: () => Promise<T>): Promise<T> {
-  const unusable = (cause: unknown): UserError =>
-    new UserError('OUTPUT_UNUSABLE', `${file} cannot be written: ${(cause as Error).message}.`, {
-      hint: 'Choose another one with --out.',
-      exit: 'usage',
-      cause,
-    });
-  const opened = await openForWriting(file).catch((cause: unknown) => {
-    throw unusable(cause);
-  });
-  let isWritten = false;
-  try {
-    const recorded = await record();
-    try {
-      await opened.handle.truncate(0);
-      await opened.handle.writeFile(JSON.stringify(recorded));
-    } catch (cause) {
-      throw unusable(cause);
-    }
-    isWritten = true;
-    return recorded;
-  } finally {
-    await opened.handle.close();
-    if (!isWritten && opened.isNew) await rm(file, { force: true });
-  }
-}
-
-async function openForWriting(file: string): Promise<{ readonly handle: FileHandle; readonly isNew: boolean }> {
-  try {
-    return { handle: await open(file, 'wx'), isNew: true };
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    return { handle: await open(file, 'r+'), isNew: false };
-  }
 }

@@ -26,14 +26,25 @@ function drawnLine(stream: Stream, now: () => number): LiveLine {
   let drawn = '';
   let drawnAt = -Infinity;
   let hidden = false;
+  /** A process that ends in the middle, as a second Ctrl-C has it, leaves a cursor too. */
+  const onExit = (): void => finish();
   const draw = (text: string): void => {
     // Hiding the cursor keeps it from flickering at the end of the line.
     stream.write(`${hidden ? '' : '\u001b[?25l'}${CLEAR}${text}`);
+    if (!hidden) process.once('exit', onExit);
     hidden = true;
     drawn = text;
     drawnAt = now();
   };
+  const finish = (keep = false): void => {
+    if (!hidden) return;
+    process.off('exit', onExit);
+    stream.write(keep && shown ? `${CLEAR}${shown}\n\u001b[?25h` : `${CLEAR}\u001b[?25h`);
+    hidden = false;
+    shown = '';
+  };
   return {
+    finish,
     update(text) {
       shown = text;
       if (text !== drawn && now() - drawnAt >= DRAW_EVERY_MS) draw(text);
@@ -41,12 +52,6 @@ function drawnLine(stream: Stream, now: () => number): LiveLine {
     above(line) {
       stream.write(`${hidden ? CLEAR : ''}${line}\n`);
       if (shown) draw(shown);
-    },
-    finish(keep = false) {
-      if (!hidden) return;
-      stream.write(keep && shown ? `${CLEAR}${shown}\n\u001b[?25h` : `${CLEAR}\u001b[?25h`);
-      hidden = false;
-      shown = '';
     },
   };
 }

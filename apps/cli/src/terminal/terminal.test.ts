@@ -194,6 +194,16 @@ describe('the live line', () => {
     expect(stream.text.endsWith('\r\u001b[2K\u001b[?25h'), 'the cursor is shown again').toBe(true);
   });
 
+  it('gives the cursor back when the process ends in the middle', () => {
+    const stream = recorder(true);
+    const others = new Set(process.listeners('exit'));
+    createLiveLine(stream, () => 0).update('one');
+    const own = process.listeners('exit').filter((listener) => !others.has(listener));
+    own[0]!(130);
+    expect(stream.text.endsWith('\u001b[?25h')).toBe(true);
+    expect(process.listenerCount('exit')).toBe(others.size);
+  });
+
   it('is printed at most once a second, and only when it changed, elsewhere', () => {
     const stream = recorder(false);
     let now = 0;
