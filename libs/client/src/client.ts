@@ -8,7 +8,6 @@ import * as documents from './generated/operations.js';
 import type { TypedDocument } from './graphql.js';
 import { forTransfer, getJson, sendBytes } from './http.js';
 import { ModelsClient } from './models.js';
-import { toGraphqlSpec } from './graphql-spec.js';
 import { sleep } from './sleep.js';
 import type { ModelLike } from './training/tf-shapes.js';
 import type { StrategyObject, TrainingSource, Training } from './training/train.js';
@@ -387,4 +386,19 @@ interface Connection<T> {
 
 function pageOf<T>({ edges, pageInfo }: Connection<T>): { nodes: readonly T[]; nextCursor: string | null } {
   return { nodes: edges.map((edge) => edge.node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null };
+}
+
+/**
+ * GraphQL has no input unions, so a topology travels in a field of its own. A model in another form is refused here: the api would not see it, and
+ * would train its default. @throws PacelineApiError INVALID_INPUT
+ */
+function toGraphqlSpec(spec: RunSpecInput): Record<string, unknown> {
+  const { model, ...rest } = spec as Readonly<Record<string, unknown>>;
+  if (model === undefined) return rest;
+  if (typeof model === 'string') return { ...rest, model };
+  const { topology, ...others } = (typeof model === 'object' ? (model ?? {}) : {}) as Readonly<Record<string, unknown>>;
+  if (typeof topology === 'object' && topology !== null && Object.keys(others).length === 0) return { ...rest, modelTopology: topology };
+  const message =
+    'give the name of a model of the zoo, or { topology } with what model.toJSON(null, false) returns, and nothing else in it';
+  throw new PacelineApiError('INVALID_INPUT', `model: ${message}`, { issues: [{ path: 'model', message }] });
 }
