@@ -1,3 +1,4 @@
+import { createServer } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { WebSocketServer } from 'ws';
 import { openSocket, refusal } from './socket.js';
@@ -36,6 +37,19 @@ it('a reader that falls behind by 50,000 items gets what it was about to get, th
   await expect(rest).rejects.toMatchObject({ code: 'UNREACHABLE', isTemporary: true });
   expect(read).toBeLessThanOrEqual(50_000);
   await socket.dispose();
+});
+
+it('closes what was about to connect, and did not, without a word', async () => {
+  const mute = createServer((connection) => void connection.once('data', () => setTimeout(() => connection.destroy(), 50)));
+  await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
+  const address = `ws://127.0.0.1:${(mute.address() as { port: number }).port}`;
+  const socket = openSocket(address, 'k', { pingEveryMs: 60_000, pongDeadlineMs: 5_000, connectTimeoutMs: 5_000 });
+  const stop = new AbortController();
+  const over = socket.iterate('subscription { n }', {}, stop.signal).next();
+  stop.abort();
+  expect(await over).toEqual({ done: true, value: undefined });
+  await socket.dispose();
+  mute.close();
 });
 
 it.each([

@@ -103,7 +103,8 @@ export function openSocket(
     },
     dispose: async () => {
       clearTimeout(pongTimer);
-      await client.dispose();
+      // A connection that was about to be made, and was not, needs no closing.
+      await Promise.resolve(client.dispose()).catch(() => undefined);
     },
   };
 }
