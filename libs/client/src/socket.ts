@@ -2,7 +2,7 @@
  * Subscriptions over one WebSocket (graphql-transport-ws), opened by the first and closed after the last of them. Nothing is retried here: `follow`
  * subscribes again.
  */
-import { createClient as createWsClient, type Client } from 'graphql-ws';
+import { createClient as createWsClient, type Client, type SubscribePayload } from 'graphql-ws';
 import WebSocket from '#web-socket';
 import { PacelineApiError } from './api-error.js';
 
@@ -55,58 +55,57 @@ export function openSocket(
     },
   });
   return {
-    async *iterate<T>(query: string, variables: Readonly<Record<string, unknown>>, signal: AbortSignal) {
-      if (signal.aborted) return;
-      // A queue of our own: the iterator of graphql-ws waits for ever when the end comes before the first `next()`.
-      let queue: ({ item: T } | { error: PacelineApiError } | { end: true })[] = [];
-      let waiting = 0;
-      let wake: () => void = () => undefined;
-      const put = (entry: (typeof queue)[number]): void => {
-        queue.push(entry);
-        waiting++;
-        wake();
-      };
-      const stop = client.subscribe<T>(
-        { query, variables },
-        {
-          next: ({ data, errors }) => {
-            if (errors?.length) put({ error: refusal(errors) });
-            else if (data && waiting < MAX_QUEUED_ITEMS) put({ item: data });
-            else if (data) {
-              queue = [];
-              put({ error: new PacelineApiError('UNREACHABLE', `more than ${MAX_QUEUED_ITEMS} items wait to be read`) });
-              stop();
-            }
-          },
-          error: (error) => put({ error: refusal(error) }),
-          complete: () => put({ end: true }),
-        },
-      );
-      const onAbort = (): void => put({ end: true });
-      signal.addEventListener('abort', onAbort, { once: true });
-      try {
-        while (!signal.aborted) {
-          const batch = queue;
-          queue = [];
-          if (batch.length === 0) await new Promise<void>((resolve) => (wake = resolve));
-          for (const entry of batch) {
-            if (signal.aborted || 'end' in entry) return;
-            if ('error' in entry) throw entry.error;
-            waiting--;
-            yield entry.item;
-          }
-        }
-      } finally {
-        signal.removeEventListener('abort', onAbort);
-        stop();
-      }
-    },
+    iterate: (query, variables, signal) => iterate(client, { query, variables }, signal),
     dispose: async () => {
       clearTimeout(pongTimer);
       // A connection that was about to be made, and was not, needs no closing.
       await Promise.resolve(client.dispose()).catch(() => undefined);
     },
   };
+}
+
+async function* iterate<T>(client: Client, payload: SubscribePayload, signal: AbortSignal): AsyncGenerator<T, void, void> {
+  if (signal.aborted) return;
+  // A queue of our own: the iterator of graphql-ws waits for ever when the end comes before the first `next()`.
+  let queue: ({ item: T } | { error: PacelineApiError } | { end: true })[] = [];
+  let waiting = 0;
+  let wake: () => void = () => undefined;
+  const put = (entry: (typeof queue)[number]): void => {
+    queue.push(entry);
+    waiting++;
+    wake();
+  };
+  const stop = client.subscribe<T>(payload, {
+    next: ({ data, errors }) => {
+      if (errors?.length) put({ error: refusal(errors) });
+      else if (data && waiting < MAX_QUEUED_ITEMS) put({ item: data });
+      else if (data) {
+        queue = [];
+        put({ error: new PacelineApiError('UNREACHABLE', `more than ${MAX_QUEUED_ITEMS} items wait to be read`) });
+        stop();
+      }
+    },
+    error: (error) => put({ error: refusal(error) }),
+    complete: () => put({ end: true }),
+  });
+  const onAbort = (): void => put({ end: true });
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    while (!signal.aborted) {
+      const batch = queue;
+      queue = [];
+      if (batch.length === 0) await new Promise<void>((resolve) => (wake = resolve));
+      for (const entry of batch) {
+        if (signal.aborted || 'end' in entry) return;
+        if ('error' in entry) throw entry.error;
+        waiting--;
+        yield entry.item;
+      }
+    }
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+    stop();
+  }
 }
 
 /** What graphql-ws throws: a list of GraphQL errors, a CloseEvent, or the socket's error. */
