@@ -46,7 +46,7 @@ export interface StartedBackend extends Fusing {
 }
 
 /** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
-const KERNELS_REVISION = 8;
+const KERNELS_REVISION = 9;
 
 /** One thread: XNNPACK would cut the work by the number of threads, and a worker process has one compute thread per device. */
 const WASM_THREADS = 1;

@@ -84,6 +84,19 @@ export const MODELS: readonly (readonly [string, Model])[] = [
       ['Conv1D', { filters: 3, kernel_size: 2, padding: 'causal', dilation_rate: 3 }],
     ),
   ],
+  ['Conv1D whose windows leave steps out', onRows(['Conv1D', { filters: 4, kernel_size: 2, strides: 4, padding: 'same' }])],
+  [
+    'convolutions whose windows leave pixels out',
+    onImage(
+      conv({ kernel_size: 2 }), // 8 × 8
+      conv({ kernel_size: [1, 3], strides: 2, padding: 'same', activation: 'tanh' }), // 4 × 4
+      ['DepthwiseConv2D', { kernel_size: 2, strides: 4, padding: 'same' }],
+    ),
+  ],
+  [
+    'Conv2DTranspose whose windows leave pixels out',
+    onImage(conv({ strides: 2 }), ['Conv2DTranspose', { filters: 2, kernel_size: [1, 2], strides: 3, padding: 'same' }]),
+  ],
   ['Conv2D', onImage(conv({ activation: 'relu' }), conv({ kernel_size: [3, 2], padding: 'same' }))],
   ['wide Conv2D', onImage(conv({ filters: 11, activation: 'tanh' }), conv({ filters: 17, kernel_size: [2, 3] }))],
   ['Conv2D of single pixels', onImage(conv({ filters: 5 }), conv({ filters: 9, kernel_size: 1, strides: 2, use_bias: false }))],
@@ -345,6 +358,21 @@ export const WRONG_ON_CPU: readonly (readonly [string, Model, string])[] = [
     onVolume(conv3d(), ['AveragePooling3D', { pool_size: 3, strides: [1, 2, 2], padding: 'same' }]),
     'model.topology.config.layers.3.config.padding',
   ],
+  ...(
+    [
+      conv3d({ kernel_size: 1, strides: 2, padding: 'same' }),
+      ['Conv3DTranspose', { filters: 2, kernel_size: 1, strides: 2, padding: 'same' }],
+      ['AveragePooling3D', { pool_size: 2, strides: 3, padding: 'same' }],
+      ['MaxPooling3D', { pool_size: 2, strides: 3, padding: 'same' }],
+    ] as const
+  ).map(
+    (layer) =>
+      [
+        `${layer[0]} whose windows leave voxels out`,
+        onVolume(conv3d({ kernel_size: [2, 3, 3], activation: 'tanh' }), layer), // 6 × 12 × 6
+        layer[0] === 'AveragePooling3D' ? 'model.topology.config.layers.3.config.padding' : 'model.topology.config.layers.3',
+      ] as const,
+  ),
   [
     'max pooling of volumes with oblong windows',
     onVolume(conv3d(), ['MaxPooling3D', { pool_size: [2, 3, 2] }]),

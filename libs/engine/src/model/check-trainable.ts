@@ -3,6 +3,8 @@ import { fieldsOf, layersOf, type RunSpec } from '@paceline/spec';
 import type { BuiltModel } from './build-model.js';
 import { ModelError } from '../errors/model-error.js';
 import { checkPlacement } from './check-layer-positions.js';
+import { withInner } from '../layers/inner-layers.js';
+import { reachOf } from '../layers/convolution/under-run.js';
 import { configOf, dialectOf } from '../topology/settings/dialect.js';
 
 interface Gap {
@@ -53,5 +55,44 @@ export function checkTrainable(built: BuiltModel, root: string, spec: Pick<RunSp
       throw new ModelError([root, ...path, ...field].map(String).join('.'), gap.message);
     }
   }
+  if (spec.engine === 'cpu' || spec.engine === 'webgpu') checkVolumes(built, spec.engine);
   checkPlacement(built);
+}
+
+/** Layers whose stock kernels shift the windows where these end before the volume does (layers/convolution/under-run.ts). */
+const OF_VOLUMES: ReadonlySet<string> = new Set(['Conv3D', 'Conv3DTranspose', 'MaxPooling3D', 'AveragePooling3D']);
+
+interface VolumeInternals {
+  readonly padding: string;
+  readonly dataFormat: string;
+  readonly strides: readonly number[];
+  readonly kernelSize?: readonly number[];
+  readonly poolSize?: readonly number[];
+}
+
+/** @throws ModelError */
+function checkVolumes({ model, pathOf }: BuiltModel, engine: 'cpu' | 'webgpu'): void {
+  for (const layer of model.layers)
+    for (const part of withInner(layer)) {
+      const name = part.getClassName();
+      const shapes = (layer.inboundNodes as unknown as readonly { readonly inputShapes: Shape[] }[]).flatMap((node) => node.inputShapes);
+      if (!OF_VOLUMES.has(name) || !shapes.some((shape) => leavesOut(part as unknown as VolumeInternals, name, shape))) continue;
+      throw new ModelError(
+        pathOf(layer.name),
+        `engine ${engine} shifts the windows of ${name} where padding is "same" and they end before the volume does: use engine wasm, padding "valid" or strides that are not longer than the windows`,
+      );
+    }
+}
+
+type Shape = readonly (number | null)[];
+
+/** Whether some of the volume is reached by no window. A transposed convolution makes the volume that its windows would be taken of. */
+function leavesOut({ padding, dataFormat, strides, kernelSize, poolSize }: VolumeInternals, name: string, shape: Shape): boolean {
+  if (padding !== 'same') return false;
+  const sizes = dataFormat === 'channelsFirst' ? shape.slice(-3) : shape.slice(-4, -1);
+  return (kernelSize ?? poolSize!).some((window, i) => {
+    const [size, stride] = [sizes[i], strides[i]!];
+    if (name === 'Conv3DTranspose' || typeof size !== 'number') return window < stride;
+    return reachOf(size, stride, window) < size;
+  });
 }

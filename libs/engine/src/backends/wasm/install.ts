@@ -5,6 +5,7 @@ import '@tensorflow/tfjs-backend-cpu';
 import '@tensorflow/tfjs-backend-wasm';
 import { convBackpropFilter, convBackpropInput, convGradient, convKernel } from '../../layers/convolution/conv-wasm.js';
 import { conv3dKernels } from '../../layers/convolution/conv3d-wasm.js';
+import { cutToReach } from '../../layers/convolution/under-run.js';
 import { convPoolGradient, convPoolKernels } from '../../layers/pooling/conv-pool-wasm.js';
 import { denseGradient, denseKernel } from '../../layers/dense/dense-wasm.js';
 import { chooseVariant } from './heap.js';
@@ -16,7 +17,7 @@ import { layerNormGradient, layerNormKernels } from '../../layers/normalisation/
 import { normGradient, normKernels } from '../../layers/normalisation/batch-norm-wasm.js';
 import { passKernels, shareClone } from './passes.js';
 import { recurrentGradients, recurrentKernels } from '../../layers/recurrent/recurrent-wasm.js';
-import { averagePool3dGradient, maxPool3d, maxPool3dGradient } from '../../layers/pooling/pool3d.js';
+import { averagePool3d, averagePool3dGradient, maxPool3d, maxPool3dGradient } from '../../layers/pooling/pool3d.js';
 import { averagePoolGradient, maxPoolGradient } from '../../layers/pooling/pool-wasm.js';
 import { attentionGradient, attentionKernels } from '../../layers/attention/attention-wasm.js';
 
@@ -29,9 +30,11 @@ export function installTrainingKernels(variant: TrainingVariant): void {
   replaceKernel(tf.BatchMatMul, batchMatMul);
   replaceKernel(tf._FusedMatMul, explicitTranspose);
   replaceKernel(tf.Conv2DBackpropInput, convBackpropInput);
+  for (const name of [tf.Conv2D, tf.FusedConv2D, tf.DepthwiseConv2dNative, tf.FusedDepthwiseConv2D]) replaceKernel(name, cutToReach);
   replaceKernel(tf.Identity, () => shareClone);
   replaceKernel(tf.MaxPoolGrad, () => maxPoolGradient);
   replaceKernel(tf.AvgPoolGrad, () => averagePoolGradient);
+  replaceKernel(tf.AvgPool3D, averagePool3d);
   replaceKernel(tf.MaxPool3D, () => maxPool3d);
   replaceKernel(tf.MaxPool3DGrad, () => maxPool3dGradient);
   replaceKernel(tf.AvgPool3DGrad, () => averagePool3dGradient);

@@ -122,5 +122,7 @@ function apart(gradient: tf.Tensor, info: Info): tf.Tensor {
 /** Zeros in front of the input's depth, and the depth with the zeros at both ends that windows reach, never less than the input. */
 function padded({ padInfo, inDepth, outDepth, strideDepth, filterDepth }: Info): { front: number; depth: number } {
   const reach = (outDepth - 1) * strideDepth + filterDepth;
-  return { front: padInfo.front, depth: Math.max(reach, padInfo.front + inDepth) };
+  // tf.js's is negative where the windows end before the input does.
+  const front = Math.max(padInfo.front, 0);
+  return { front, depth: Math.max(reach, front + inDepth) };
 }

@@ -3,9 +3,10 @@
  * 4.22 max pooling on wasm is wrong where a window has no positive number, its gradient on webgpu where windows are not as high
  * as wide, and the gradient of average pooling at padded borders on both. Of equal values in a window the first gets the
  * gradient, as in 2-D; tf.js's JavaScript backend takes the last. The cells of a padded window are a box, so its average is
- * that of the averages of its slices.
+ * that of the averages of its slices. Forward the stock kernel computes averages, right but for windows that end before the volume does (under-run.ts).
  */
 import * as tf from '@tensorflow/tfjs-core';
+import { reachOf } from '../convolution/under-run.js';
 
 type Shape4 = [number, number, number, number];
 type Pair = [number, number];
@@ -46,6 +47,21 @@ export function maxPool3dGradient({ inputs, attrs }: Call): tf.TensorInfo {
     return tf.reshape(poolGradient(tf.MaxPoolGrad, tf.reshape(dColumns, planes.shape), images, plane), input.shape);
   });
 }
+
+export const averagePool3d =
+  (stock: tf.KernelFunc): tf.KernelFunc =>
+  (call) => {
+    const { x } = call.inputs as unknown as { x: tf.Tensor5D };
+    const [n, d, h, w, c] = x.shape;
+    const { plane, depth } = poolsOf(x, call.attrs!);
+    const strides = [depth.strides[0], ...plane.strides];
+    const reach = [depth.size[0], ...plane.size].map((size, i) => reachOf([d, h, w][i]!, strides[i]!, size));
+    if (plane.pad !== 'same' || x.size === n * c * reach.reduce((a, b) => a * b)) return stock(call);
+    const cut = tf.slice(x, [0, 0, 0, 0, 0], [n, ...reach, c]);
+    const y = stock({ ...call, inputs: { x: cut } });
+    cut.dispose();
+    return y;
+  };
 
 export function averagePool3dGradient({ inputs, attrs }: Call): tf.TensorInfo {
   const { dy, input } = inputs as unknown as { dy: tf.Tensor5D; input: tf.Tensor5D };
