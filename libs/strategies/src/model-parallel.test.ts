@@ -166,7 +166,8 @@ describe('a model in stages', () => {
   ])('goes on after a step, and a prediction, that have failed in the first stage: %o', async ({ failed, ...sizes }) => {
     const build = () => {
       const layers = [
-        tfl.layers.reshape({ targetShape: [2], inputShape: [2] }), // tf.js writes the shape of the encoding over that of what comes
+        tfl.layers.rescaling({ scale: 1, inputShape: [2] }), // ids that come from the data are looked at before the step
+        tfl.layers.reshape({ targetShape: [2] }), // tf.js writes the shape of the encoding over that of what comes
         tfl.layers.categoryEncoding({ numTokens: 4, outputMode: 'multiHot' }),
         tfl.layers.dense({ units: 6, kernelInitializer: kernel(1) }),
         tfl.layers.dense({ units: 5, kernelInitializer: kernel(2) }),

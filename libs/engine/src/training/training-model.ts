@@ -17,6 +17,7 @@ import { prepareLayers, type Fusing } from '../layers/prepare.js';
 import { LogitsBefore } from '../loss/logits-before.js';
 import { evaluateLoss, type Scoring } from '../loss/loss.js';
 import { MaskRecorder, type OutputMasks } from '../loss/output-masks.js';
+import { checkIds, idFieldsOf, type IdField } from './input-ids.js';
 import { Randomness } from './randomness.js';
 import { withTape } from './tape.js';
 import type { TensorMemory } from '../backends/tensor-memory.js';
@@ -33,6 +34,7 @@ export class TrainingModel {
   private readonly regularizers: readonly (() => tf.Scalar)[];
   private readonly logits: LogitsBefore;
   private readonly masks: MaskRecorder;
+  private readonly idFields: readonly IdField[];
 
   private constructor(
     private readonly format: RowFormat,
@@ -50,6 +52,7 @@ export class TrainingModel {
     inferWhereFrozen(built, this.freeze);
     this.logits = new LogitsBefore(built.model, ends.outputs);
     this.masks = new MaskRecorder(asTfjs ? undefined : built.model);
+    this.idFields = idFieldsOf(built.model, ends.inputs);
   }
 
   /**
@@ -210,6 +213,7 @@ export class TrainingModel {
   checkInputs({ inputs, count }: Pick<Batch, 'inputs' | 'count'>): void {
     if (!Number.isSafeInteger(count) || count < 0) throw new RangeError(`a batch of ${count} examples`);
     this.format.inputs.forEach((field, i) => checkFloats(count, field.name, inputs[i], count * fieldLength(field)));
+    checkIds(this.idFields, inputs, count);
   }
 
   dispose(): void {
