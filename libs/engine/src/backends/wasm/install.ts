@@ -15,6 +15,7 @@ import { unsortedSegmentSum } from '../../layers/embedding/segment-sum-wasm.js';
 import { geluGradient, geluKernels } from '../../layers/activations/gelu-wasm.js';
 import { layerNormGradient, layerNormKernels } from '../../layers/normalisation/layer-norm-wasm.js';
 import { normGradient, normKernels } from '../../layers/normalisation/batch-norm-wasm.js';
+import { nanKeeping } from './nan-keeping.js';
 import { passKernels, shareClone } from './passes.js';
 import { recurrentGradients, recurrentKernels } from '../../layers/recurrent/recurrent-wasm.js';
 import { averagePool3d, averagePool3dGradient, maxPool3d, maxPool3dGradient } from '../../layers/pooling/pool3d.js';
@@ -31,6 +32,7 @@ export function installTrainingKernels(variant: TrainingVariant): void {
   replaceKernel(tf._FusedMatMul, explicitTranspose);
   replaceKernel(tf.Conv2DBackpropInput, convBackpropInput);
   for (const name of [tf.Conv2D, tf.FusedConv2D, tf.DepthwiseConv2dNative, tf.FusedDepthwiseConv2D]) replaceKernel(name, cutToReach);
+  for (const [name, replacement] of Object.entries(nanKeeping)) replaceKernel(name, replacement);
   replaceKernel(tf.Identity, () => shareClone);
   replaceKernel(tf.MaxPoolGrad, () => maxPoolGradient);
   replaceKernel(tf.AvgPoolGrad, () => averagePoolGradient);

@@ -27,7 +27,8 @@ function zeros(heap: Heap, shape: readonly number[]): tf.TensorInfo {
   return out;
 }
 
-function windowOf(call: Parameters<tf.KernelFunc>[0], shape: readonly number[]): PoolWindow {
+/** @param shape of the image */
+export function windowOf(call: Parameters<tf.KernelFunc>[0], shape: readonly number[]): PoolWindow {
   const { filterSize, strides, pad } = call.attrs as unknown as tf.MaxPoolGradAttrs;
   const rounding = (call.attrs as unknown as tf.MaxPoolGradAttrs).dimRoundingMode;
   const info = tf.backend_util.computePool2DInfo(shape as [number, number, number, number], filterSize, strides, 1, pad, rounding);
