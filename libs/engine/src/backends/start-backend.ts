@@ -22,6 +22,7 @@ import type { Fusing } from '../layers/prepare.js';
 import { fuseRecurrent } from '../layers/recurrent/fuse-recurrent.js';
 import { fuseAttention } from '../layers/attention/fuse-attention.js';
 import { fuseLayerNorm } from '../layers/normalisation/fuse-layer-norm.js';
+import { mendKernels } from './cpu/install.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
 import { convMaxPool as convMaxPoolOnTensorflow, poolingOf } from '../layers/pooling/conv-pool-tensorflow.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
@@ -126,6 +127,7 @@ const STARTERS: Readonly<Record<SynchronousBackend, (options: BackendOptions) =>
     };
   },
   async cpu() {
+    mendKernels();
     await use('cpu');
     return ours(`tfjs-cpu ${tf.version_core}`);
   },

@@ -187,6 +187,7 @@ export const MODELS: readonly (readonly [string, Model])[] = [
       ['UpSampling2D', { size: [2, 2], interpolation: 'bilinear' }],
     ),
   ],
+  ['bilinear upsampling of oblong images', onImage(conv({ kernel_size: [2, 5] }), ['UpSampling2D', { interpolation: 'bilinear' }])],
   ['RepeatVector', flat(dense(6), ['RepeatVector', { n: 3 }])],
   ['masks that meet in Concatenate', masksThatMeet('Concatenate')],
   ['Masking behind layers with weights', of(...rows, ['Dense', { units: 2, use_bias: false }], ['Masking', {}], ['LSTM', { units: 4 }])],
