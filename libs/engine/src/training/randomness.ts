@@ -8,7 +8,7 @@
  */
 import { CounterStream, streamKey } from '@paceline/learning';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import { noteFailedLayer } from '../errors/failed-layer.js';
+import { withinLayer } from '../errors/failed-layer.js';
 
 export interface StepKey {
   readonly seed: number;
@@ -69,10 +69,7 @@ export class Randomness {
       if (!this.key) return apply(inputs, kwargs);
       this.scopes.push(this.scopeOf(layer.name));
       try {
-        return apply(inputs, kwargs);
-      } catch (error) {
-        noteFailedLayer(error, layer.name);
-        throw error;
+        return withinLayer(layer.name, () => apply(inputs, kwargs));
       } finally {
         this.scopes.pop();
       }
