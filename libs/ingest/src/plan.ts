@@ -10,7 +10,7 @@ import type { SourceContext, SourceFile } from './sources/source-file.js';
 export async function planParts(options: CheckedOptions, surroundings: Omit<SourceContext, 'options'>): Promise<Part[]> {
   const context: SourceContext = Object.assign({ options }, surroundings);
   const files: SourceFile[] = [];
-  for (const { location, split } of options.sources) files.push(...(await openSource(location, split, context)));
+  for (const { location, split } of options.sources) for (const file of await openSource(location, split, context)) files.push(file);
   if (files.length === 0) throw new IngestError('NO_ROWS', 'There is no file.', { file: options.sources[0]!.location });
   context.traffic.bytesTotal = files.every(({ bytes }) => bytes !== undefined)
     ? files.reduce((sum, { bytes }) => sum + bytes!, 0)

@@ -135,7 +135,9 @@ export function columnsBySplit<T>(
   for (const item of items) {
     const { column, split } = columnInName(nameOf(item));
     const key = saidOf(item) ?? split;
-    bySplit.set(key, [...(bySplit.get(key) ?? []), { item, column }]);
+    const columns = bySplit.get(key);
+    if (columns) columns.push({ item, column });
+    else bySplit.set(key, [{ item, column }]);
   }
   return inSplitOrder([...bySplit]);
 }

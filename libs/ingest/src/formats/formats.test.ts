@@ -8,6 +8,7 @@ import { safetensorsHeader } from '@paceline/storage';
 import { Bench, refusal } from '../import.fixture.js';
 import { crc32c, maskedCrc32c } from './crc32c.js';
 import { delimiterOf } from './csv.js';
+import { imageParts } from './images.js';
 
 /** Written by the zstd tool at level 19. */
 const ZSTD_TABLE =
@@ -330,3 +331,11 @@ function tfRecord(record: Buffer): Buffer {
   tail.writeUInt32LE(maskedCrc32c(record));
   return Buffer.concat([head, record, tail]);
 }
+
+test('more lines and files than a call may have arguments', async () => {
+  const lines = await bench.write('many-lines.txt', '\n'.repeat(150_000));
+  expect((await bench.import({ sources: [lines], textBy: 'file' })).train).toHaveLength(1);
+  const file = { split: undefined, bytes: 1, path: undefined, open: () => expect.unreachable() as never };
+  const files = Array.from({ length: 150_000 }, (_, i) => Object.assign({ name: `${i}.png`, relative: `rose/${i}.png` }, file));
+  expect(imageParts(files, {} as never)).toHaveLength(1); // minutes, if each picture copied the list of those before it
+});

@@ -74,7 +74,9 @@ export function imageParts(files: readonly SourceFile[], context: SourceContext)
     const named = folders.length > 0 && isSplitFolder(folders[0]!) ? splitInName(folders[0]!) : undefined;
     const label = (named === undefined ? folders : folders.slice(1))[0];
     const split = file.split ?? named;
-    bySplit.set(split, [...(bySplit.get(split) ?? []), { file, label }]);
+    const pictures = bySplit.get(split);
+    if (pictures) pictures.push({ file, label });
+    else bySplit.set(split, [{ file, label }]);
   }
   return inSplitOrder([...bySplit]).map(([split, pictures]) => {
     const hasClasses = pictures.some(({ label }) => label !== undefined);

@@ -8,7 +8,7 @@ const NAMES = ['text'];
 export async function* readText(file: SourceFile, context: SourceContext): AsyncGenerator<RowBatch> {
   if (context.options.textBy === 'file') {
     const lines: string[] = [];
-    for await (const more of linesOf(file, context)) lines.push(...more);
+    for await (const more of linesOf(file, context)) for (const line of more) lines.push(line);
     yield { names: NAMES, rows: [[lines.join('\n')]], file: file.name, firstRow: 1 };
     return;
   }

@@ -69,7 +69,7 @@ async function* samples(file: SourceFile, context: SourceContext): AsyncGenerato
 
 async function record(files: readonly SampleFile[], place: { file: string; row: number }, context: SourceContext): Promise<object> {
   const entries: [string, unknown][] = [];
-  for (const file of files) entries.push(...(await fields(file, place, context)));
+  for (const file of files) for (const field of await fields(file, place, context)) entries.push(field);
   const names = new Set(entries.map(([name]) => name));
   if (names.size < entries.length)
     throw new IngestError('FORMAT_MALFORMED', `Two files of the row ${files[0]!.name} are the same column.`, place);

@@ -25,7 +25,8 @@ export async function localFiles(location: string, split: SplitName | undefined,
   if (isServer) await checkAllowed(named, location, context);
   if (found?.isFile()) return [await localFile(named, location, path.basename(named), split, context)];
   if (found?.isDirectory()) {
-    const files = await filesBelow(named, '', context, 0);
+    const files: string[] = [];
+    await addFilesBelow(named, '', context, 0, files);
     return await Promise.all(
       files.map((relative) => localFile(path.join(named, relative), path.posix.join(location, relative), relative, split, context)),
     );
@@ -59,16 +60,16 @@ async function checkAllowed(named: string, location: string, context: SourceCont
   throw new IngestError('SOURCE_FORBIDDEN', 'The path lies in no folder that may be read.', { file: location });
 }
 
-async function filesBelow(folder: string, below: string, context: SourceContext, depth: number): Promise<string[]> {
+/** One list takes them all: a folder may have more files than a call may have arguments. */
+async function addFilesBelow(folder: string, below: string, context: SourceContext, depth: number, found: string[]): Promise<void> {
   if (depth > DEPTH_MAX) throw new IngestError('SOURCE_TOO_LARGE', `Folders are nested more than ${DEPTH_MAX} deep.`, { file: folder });
   const entries = await readdir(path.join(folder, below), { withFileTypes: true });
   entries.sort((a, b) => byCodeUnits(a.name, b.name));
-  const found: string[] = [];
   for (const entry of entries) {
     // What begins with a dot belongs to an editor or a file manager.
     if (entry.name.startsWith('.')) continue;
     const relative = below === '' ? entry.name : `${below}/${entry.name}`;
-    if (entry.isDirectory()) found.push(...(await filesBelow(folder, relative, context, depth + 1)));
+    if (entry.isDirectory()) await addFilesBelow(folder, relative, context, depth + 1, found);
     else if (entry.isFile()) found.push(relative);
     else if (entry.isSymbolicLink() && context.options.policy === 'user') {
       const target = await stat(path.join(folder, relative)).catch(() => undefined); // a link that leads nowhere is no file
@@ -76,7 +77,6 @@ async function filesBelow(folder: string, below: string, context: SourceContext,
     } else throw new IngestError('SOURCE_FORBIDDEN', 'The folder has a link or a device in it.', { file: relative });
     checkFileCount(found.length, folder, context);
   }
-  return found;
 }
 
 function checkFileCount(files: number, location: string, { options }: SourceContext): void {
