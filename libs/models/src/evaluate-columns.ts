@@ -56,19 +56,25 @@ export async function evaluateModel(model: ModelFolder, data: EvaluationData): P
   }
 }
 
-/** The plan of a model on another dataset, or another version: the columns must be there, and be of the same kind. @throws ExportError */
-function planOn(plan: FeaturePlan, manifest: DatasetManifest, name: string): FeaturePlan {
+/** The plan of a model on another dataset, or another version: the columns must be there, of the same kind and shape. @throws ExportError */
+export function planOn(plan: FeaturePlan, manifest: DatasetManifest, name: string): FeaturePlan {
+  const refuse = (why: string): never => {
+    throw new ExportError('MODEL_UNREADABLE', why);
+  };
+  if (plan.span > 1 && !manifest.isOrdered)
+    refuse(`the model takes windows of rows in their order, and those of ${name} were mixed when it was imported: import it in order`);
   const columns = new Map(manifest.columns.map((column) => [column.name, column]));
   const encoders = [...plan.inputs, ...plan.targets].flatMap((field) => field.encoders);
   if (plan.weight.column !== undefined)
     encoders.push({ kind: 'numbers', columns: [plan.weight.column], missing: [null], subtract: [0], divide: [1] });
   for (const encoder of encoders)
-    for (const [column, kind] of wantedBy(encoder))
-      if (columns.get(column)?.kind !== kind)
-        throw new ExportError(
-          'MODEL_UNREADABLE',
-          `the model takes the column ${JSON.stringify(column)} of kind ${kind}, and in ${name} it ${columns.has(column) ? `is of kind ${columns.get(column)!.kind}` : 'is not there'}`,
+    for (const wanted of wantedBy(encoder)) {
+      const found = columns.get(wanted.column);
+      if (sortOf(found) !== sortOf(wanted))
+        refuse(
+          `the model takes the column ${JSON.stringify(wanted.column)} of ${sortOf(wanted)}, and in ${name} it ${found ? `is of ${sortOf(found)}` : 'is not there'}`,
         );
+    }
   const has = SPLITS.filter((split) => (manifest.splits[split]?.rows ?? 0) >= plan.span);
   const evaluateOn = has.includes(plan.evaluateOn)
     ? plan.evaluateOn
@@ -77,19 +83,28 @@ function planOn(plan: FeaturePlan, manifest: DatasetManifest, name: string): Fea
   return Object.assign({}, plan, { evaluateOn: evaluateOn ?? plan.evaluateOn, examples });
 }
 
-function wantedBy(encoder: Encoder): (readonly [column: string, kind: Column['kind']])[] {
+/** Shape of one row of an array, of one element of a sequence. */
+type Sort = { readonly kind: Column['kind']; readonly shape?: readonly number[] };
+
+const sortOf = (sort: Sort | undefined): string | undefined =>
+  sort && `kind ${sort.kind}${sort.shape ? ` and shape [${sort.shape.join(', ')}]` : ''}`;
+
+function wantedBy(encoder: Encoder): (Sort & { readonly column: string })[] {
   switch (encoder.kind) {
     case 'numbers':
-      return encoder.columns.map((column) => [column, 'number'] as const);
+      return encoder.columns.map((column) => ({ column, kind: 'number' }));
     case 'one-hot':
     case 'index':
     case 'hash':
     case 'class':
-      return [[encoder.column, 'category']];
+      return [{ column: encoder.column, kind: 'category' }];
     case 'same':
       return [];
+    case 'array':
+    case 'sequence':
+      return [{ column: encoder.column, kind: encoder.kind, shape: encoder.shape }];
     default:
-      return [[encoder.column, encoder.kind]];
+      return [{ column: encoder.column, kind: encoder.kind }];
   }
 }
 

@@ -131,6 +131,8 @@ function arrayEncoder({ column, shape, subtract, divide }: EncoderOf<'array'>): 
     isFixed: true,
     write(cells, { into, offset, stride }) {
       const values = cells.fixed(column);
+      if (values.length !== cells.rows * width)
+        throw badCell(cells, 0, column, `${values.length} numbers in ${cells.rows} rows, and the plan takes ${width} of each`);
       const isAsItIs = subtract === 0 && divide === 1;
       if (isAsItIs && stride === width && values instanceof Float32Array) return into.set(values.subarray(0, cells.rows * width), offset);
       for (let row = 0, read = 0; row < cells.rows; row++) {
