@@ -14,3 +14,4 @@ export { cachedShardSource, type DiskCacheOptions } from './prepared/disk-cache.
 export * from './run-rows.js';
 export { BUILT_IN_TABLES, builtInTable, type BuiltInTable } from './built-in/tables.js';
 export { shownNumber, type ShownCell } from './prepared/shown-rows.js';
+export { SeriesExamples } from './series.js';

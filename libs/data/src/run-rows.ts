@@ -18,6 +18,7 @@ import { resolveFeatures } from './features/resolve-features.js';
 import { cachedShardSource } from './prepared/disk-cache.js';
 import { MemoryBudget } from './prepared/memory-budget.js';
 import { openPreparedRows } from './prepared/prepared-rows.js';
+import { SeriesExamples } from './series.js';
 import { shownRows, type ShownCell } from './prepared/shown-rows.js';
 import { codeOf, sha256Of, storeShardSource, type ShardSource } from './prepared/shard-source.js';
 
@@ -71,13 +72,18 @@ async function agreed({ format, trainExamples, heldOutExamples = 0 }: RunData, {
 export interface RunTable {
   /** @throws DatasetError */
   cells(split: SplitName, rows: readonly number[], columns: readonly string[]): Promise<ShownCell[][]>;
+  /** Where examples of so many rows begin. */
+  examples(split: SplitName, span: number): SeriesExamples;
 }
 
 /** @returns undefined for images of the release, which have no columns @throws DatasetError */
 export async function openRunTable({ source }: RunData, spec: RunSpec, settings: RunRowsSettings): Promise<RunTable | undefined> {
   if (source.kind === 'built-in' && !BUILT_IN_TABLES.includes(source.name)) return undefined;
   const made = source.kind === 'built-in' ? builtInTable(source.name) : await preparedTable(source, spec, settings);
-  return { cells: (split, rows, columns) => shownRows(made.manifest, split, made.source, rows, columns) };
+  return {
+    cells: (split, rows, columns) => shownRows(made.manifest, split, made.source, rows, columns),
+    examples: (split, span) => new SeriesExamples(made.manifest.splits[split]!, span),
+  };
 }
 
 async function preparedTable(source: PreparedData, spec: RunSpec, settings: RunRowsSettings) {

@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Bench, MemorySink, refusal } from './import.fixture.js';
 
@@ -104,6 +105,19 @@ describe('splits', () => {
     });
     expect(rows('test')).toEqual([{ x: 3, y: 'w' }]);
     expect(manifest.columns[1]).toMatchObject({ vocabulary: ['u', 'v', 'w'], statistics: { counts: [1, 1, 0] } });
+  });
+
+  test('in their order say where each further file begins, the tenth behind the second', async () => {
+    const files = [1, 2, 10].map(async (n) => bench.write(`stations/s-${n}.csv`, `t\n${10 * n}\n${10 * n + 1}\n`));
+    await Promise.all(files);
+    const sources = [path.join(bench.folder, 'source', 'stations')];
+    const whole = await bench.import({ sources });
+    expect(whole.train.map(({ t }) => t)).toEqual([10, 11, 20, 21, 100, 101]);
+    expect(whole.manifest.splits.train.starts).toEqual([2, 4]);
+    const cut = await bench.import({ sources, inOrder: true, split: { train: 0.5, validation: 0.5 } });
+    expect([cut.manifest.splits.train.starts, cut.manifest.splits.validation!.starts]).toEqual([[2], [1]]);
+    expect((await bench.import({ sources, oneSeries: true })).manifest.splits.train).not.toHaveProperty('starts');
+    expect((await bench.import({ sources, split: { train: 0.5, test: 0.5 } })).manifest.splits.train).not.toHaveProperty('starts');
   });
 
   test('that do not add up are refused', async () => {

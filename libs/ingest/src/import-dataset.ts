@@ -17,6 +17,7 @@ import { IngestError, shown } from './ingest-error.js';
 import { NumberSpill } from './number-spill.js';
 import { checkOptions, type CheckedOptions, type ImportOptions } from './options.js';
 import { planParts } from './plan.js';
+import { SeriesStarts } from './series.js';
 import { ShardWriter, type ShardCounts, type ShardSink } from './shard-writer.js';
 import { BLOCK_ROWS, splitsOfBlock } from './splits.js';
 import { StagedRows } from './staged-rows.js';
@@ -83,6 +84,7 @@ class ImportRun {
   private converter!: RowConverter;
   private spill!: NumberSpill;
   private staged: StagedRows | undefined;
+  private readonly series = new SeriesStarts();
   private rows = 0;
   private known: Pick<Part, 'label' | 'types'> = {};
 
@@ -121,6 +123,7 @@ class ImportRun {
 
   private async readPart(part: Part, head: HeadBuffer): Promise<void> {
     let left = this.options.maxRows;
+    if (!this.options.oneSeries) this.series.begin();
     for await (const batch of part.read()) {
       this.control.signal?.throwIfAborted();
       const taken: RowBatch =
@@ -154,6 +157,7 @@ class ImportRun {
     const { options } = this;
     const rows = this.converter.convert(batch);
     this.rows += batch.rows.length;
+    this.series.add(split ?? 'train', rows.count);
     const isDivided = options.split !== undefined && (split === undefined || split === 'train');
     if (!isDivided) await this.write(split ?? 'train', rows, rowsFrom(0, rows.count));
     else if (options.inOrder) {
@@ -200,14 +204,15 @@ class ImportRun {
       const rows = queue.take();
       if (rows) await this.divide(rows, rows.count, queue.blocks);
     }
-    if (this.staged)
+    if (this.staged) {
+      this.series.divide(this.staged.counts(this.options.split!));
       for await (const { split, rows, wanted } of this.staged.divided(this.options.split!)) await this.write(split, rows, wanted);
+    }
     for (const writer of this.writers.values()) await writer.finish();
     this.tellProgress();
   }
 
   private async describe(): Promise<ImportResult> {
-    const { options } = this;
     if ((this.writers.get('train')?.rows ?? 0) === 0)
       throw new IngestError(
         'NO_ROWS',
@@ -216,9 +221,11 @@ class ImportRun {
           : 'The training split is empty.',
       );
     const histograms = await this.spill.histograms();
+    const { isOrdered, hasWindows } = this;
     const splitOf = (split: SplitName): DatasetManifest['splits']['train'] | undefined => {
       const writer = this.writers.get(split);
-      return writer && { rows: writer.rows, shards: writer.shards };
+      const starts = isOrdered && hasWindows ? this.series.startsOf(split) : undefined;
+      return writer && { rows: writer.rows, shards: writer.shards, starts };
     };
     const manifest = givenManifestSchema.parse({
       format: 'paceline.dataset',
@@ -227,8 +234,7 @@ class ImportRun {
       label: this.columns.some(({ name }) => name === this.known.label) ? this.known.label : undefined,
       splits: { train: splitOf('train'), validation: splitOf('validation'), test: splitOf('test') },
       dropped: { missing: this.converter.dropped },
-      // Rows on both sides of one that was left out are no neighbours.
-      isOrdered: (options.split === undefined || options.inOrder) && this.converter.dropped === 0,
+      isOrdered,
     });
     const defined = JSON.parse(canonicalJson(manifest)) as DatasetManifest;
     if (Buffer.byteLength(JSON.stringify(defined)) > DATASET_LIMITS.manifestBytes)
@@ -236,8 +242,23 @@ class ImportRun {
     return { manifest: defined, version: datasetVersion(defined), warnings: this.warnings() };
   }
 
+  private get isOrdered(): boolean {
+    const { split, inOrder } = this.options;
+    // Rows on both sides of one that was left out are no neighbours.
+    return (split === undefined || inOrder) && this.converter.dropped === 0 && !(this.hasWindows && this.series.isOverfull);
+  }
+
+  /** Windows are cut from numbers. Of other columns the series are of no use, and would only change the version. */
+  private get hasWindows(): boolean {
+    return this.columns.some(({ form }) => form.kind === 'number');
+  }
+
   private warnings(): string[] {
     const warnings: string[] = [];
+    if (this.hasWindows && this.series.isOverfull)
+      warnings.push(
+        `There are more than ${DATASET_LIMITS.seriesPerSplit} files, so where each begins is not kept and no windows can be cut: put the rows into fewer files.`,
+      );
     for (const { name, inexact } of this.columns)
       if (inexact !== undefined && warnings.length < 20)
         warnings.push(

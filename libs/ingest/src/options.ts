@@ -42,6 +42,8 @@ export interface ImportOptions {
   readonly split?: Fractions | undefined;
   /** The split cuts the rows in order: training first, then validation, then test. For time series. */
   readonly inOrder?: boolean | undefined;
+  /** The files follow one another: windows go on from one into the next. Left out: each file is a series of its own. */
+  readonly oneSeries?: boolean | undefined;
   /** Seed of the split. 0 when left out. */
   readonly seed?: number | undefined;
   readonly missing?: MissingPolicy | undefined;
@@ -99,6 +101,7 @@ export interface CheckedOptions {
   readonly columns: ReadonlyMap<string, ColumnType>;
   readonly split: Fractions | undefined;
   readonly inOrder: boolean;
+  readonly oneSeries: boolean;
   readonly seed: number;
   readonly missing: MissingPolicy;
   readonly header: boolean | undefined;
@@ -136,6 +139,7 @@ export function checkOptions(options: ImportOptions): CheckedOptions {
     columns,
     split: options.split,
     inOrder: options.inOrder ?? false,
+    oneSeries: options.oneSeries ?? false,
     seed,
     missing: options.missing ?? 'refuse',
     header: options.header,

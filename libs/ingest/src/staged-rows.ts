@@ -28,9 +28,13 @@ export class StagedRows {
     this.rows += count;
   }
 
+  counts(fractions: Fractions): Record<SplitName, number> {
+    return apportion(fractions, this.rows);
+  }
+
   /** The rows in order, each with the split that its place gives it. */
   async *divided(fractions: Fractions): AsyncIterable<{ split: SplitName; rows: StoredRows; wanted: Int32Array }> {
-    const counts = apportion(fractions, this.rows);
+    const counts = this.counts(fractions);
     const splits = SPLITS.filter((split) => counts[split] > 0);
     let index = 0;
     let left = counts[splits[0]!];

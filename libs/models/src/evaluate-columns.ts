@@ -7,6 +7,7 @@ import {
   decodeImage,
   openPreparedRows,
   Preprocessor,
+  SeriesExamples,
   type RawRow,
   type ShardSource,
 } from '@paceline/data';
@@ -75,12 +76,16 @@ export function planOn(plan: FeaturePlan, manifest: DatasetManifest, name: strin
           `the model takes the column ${JSON.stringify(wanted.column)} of ${sortOf(wanted)}, and in ${name} it ${found ? `is of ${sortOf(found)}` : 'is not there'}`,
         );
     }
-  const has = SPLITS.filter((split) => (manifest.splits[split]?.rows ?? 0) >= plan.span);
+  const counts = SPLITS.flatMap((split) => {
+    const found = manifest.splits[split];
+    const examples = found ? new SeriesExamples(found, plan.span).count : 0;
+    return examples > 0 ? [[split, examples] as const] : [];
+  });
+  const has = counts.map(([split]) => split);
   const evaluateOn = has.includes(plan.evaluateOn)
     ? plan.evaluateOn
     : (['test', 'validation', 'train'] as const).find((split) => has.includes(split));
-  const examples = Object.fromEntries(has.map((split) => [split, manifest.splits[split]!.rows - plan.span + 1]));
-  return Object.assign({}, plan, { evaluateOn: evaluateOn ?? plan.evaluateOn, examples });
+  return Object.assign({}, plan, { evaluateOn: evaluateOn ?? plan.evaluateOn, examples: Object.fromEntries(counts) });
 }
 
 /** Shape of one row of an array, of one element of a sequence. */

@@ -22,6 +22,7 @@ interface ImportFlags {
   readonly label?: string;
   readonly split?: string;
   readonly inOrder?: boolean;
+  readonly oneSeries?: boolean;
   readonly seed?: number;
   readonly missing?: string;
   readonly column: readonly string[];
@@ -128,6 +129,7 @@ function optionsOf(given: readonly string[], flags: ImportFlags): ImportOptions 
     columns: columnsOf(flags.column),
     split: flags.split === undefined ? undefined : splitOf(flags.split),
     inOrder: flags.inOrder,
+    oneSeries: flags.oneSeries,
     seed: flags.seed,
     missing: flags.missing,
     header: flags.header,

@@ -21,6 +21,7 @@ export function addDataCommands(program: Command, act: Act): void {
     .option('--label <column>', 'the column that is predicted when a run says nothing else')
     .option('--split <shares>', 'train, validation and test as 0.8/0.1/0.1, or train and test as 0.8/0.2')
     .option('--in-order', 'keep the order of the rows, and split in this order: for data over time')
+    .option('--one-series', 'the files follow one another: windows over time go on from one into the next')
     .option('--seed <n>', 'decides which rows go into which split', wholeNumber('--seed', 0, MANY))
     .option('--missing <how>', 'rows with missing values: refuse, drop or fill')
     .option('--column <name=type>', 'type of a column that is taken for another: number, category, text, ignore, …', collect, [])

@@ -11,6 +11,7 @@ import {
   type SpecIssue,
   type SplitName,
 } from '@paceline/spec';
+import { longestSeries, SeriesExamples } from '../series.js';
 import { completeFeatures } from './default-features.js';
 import { Resolution } from './resolution.js';
 import { longestLookback, resolveInput } from './resolve-inputs.js';
@@ -76,16 +77,17 @@ function examplesOf(resolution: Resolution, span: number, evaluateOn: SplitName)
   const examples: FeaturePlan['examples'] = {};
   for (const split of SPLITS) {
     const found = splits[split];
-    if (found) examples[split] = Math.max(0, found.rows - span + 1);
+    if (found) examples[split] = new SeriesExamples(found, span).count;
   }
   for (const split of new Set<SplitName>(['train', evaluateOn])) {
     if (!splits[split] || examples[split]! > 0) continue;
-    const rows = splits[split].rows;
+    const { rows, starts } = splits[split];
+    const has = starts ? `longest series of the ${split} split has ${longestSeries(splits[split])}` : `${split} split has ${rows}`;
     resolution.issue(
       'features',
       rows === 0
         ? `the ${split} split of the dataset has no rows`
-        : `an example spans ${span} rows and the ${split} split has ${rows}: make lookback or delay smaller`,
+        : `an example spans ${span} rows and the ${has}: make lookback or delay smaller${starts ? ', or import files that follow one another with --one-series' : ''}`,
     );
   }
   return examples;

@@ -311,6 +311,30 @@ describe('shards that are not what they should be', () => {
   });
 });
 
+it.each([1 << 20, 0])('no window has rows of two series, with %i bytes of memory', async (memory) => {
+  const manifest = await table();
+  manifest.splits.train.starts = [5, 7, 30];
+  manifest.splits.test!.starts = [4];
+  const plan = planOf(manifest, {
+    inputs: { past: [{ kind: 'window', columns: ['height'], lookback: 3, scale: 'none' }] },
+    targets: { next: { kind: 'window', columns: ['height'], delay: 1, scale: 'none' } },
+  });
+  // 5, 2, 23 and 10 rows of training; 4 and 6 to measure on; an example spans 4.
+  expect(plan.examples).toEqual({ train: 2 + 0 + 20 + 7, test: 1 + 3 });
+  const rows = openPreparedRows(manifest, plan, storeShardSource(store, FIXTURE_TEAM), { memory: new MemoryBudget(memory) });
+  const height = (row: number) => ROWS[row]!['height'];
+  for (const [split, firsts] of [
+    [rows.train, [1, 7, 26, 30]],
+    [rows.evaluation, [40, 44, 46]],
+  ] as const) {
+    const { inputs, targets } = await rowsOf(plan, split, split === rows.train ? [1, 2, 21, 22] : [0, 1, 3]);
+    expect([...inputs[0]!]).toEqual(firsts.flatMap((first) => [height(first), height(first + 1), height(first + 2)]));
+    expect([...targets[0]!]).toEqual(firsts.map((first) => height(first + 3)));
+  }
+  expect(() => rows.train.gather(Int32Array.of(29), 0, 1, buffersFor(plan, 1))).toThrow('example 29 of 29');
+  await rows.close();
+});
+
 it('rows and buffers out of range are refused', async () => {
   const manifest = await table();
   const plan = planOf(manifest, BOTH);

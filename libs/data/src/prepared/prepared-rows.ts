@@ -1,6 +1,7 @@
 /** Opens a prepared dataset for a run: its training and evaluation rows by index, as the feature plan makes them. */
 import type { DatasetManifest, FeaturePlan, SplitName } from '@paceline/spec';
 import type { RowSplit, RunRows } from '../contract.js';
+import { SeriesExamples } from '../series.js';
 import { fieldsOf, type Field } from '../features/field.js';
 import { decodeImage } from '../features/image.js';
 import { DEFAULT_MEMORY_BYTES, MemoryBudget } from './memory-budget.js';
@@ -34,6 +35,7 @@ export function openPreparedRows(
   const tables: ShardTable[] = [];
   const open = (split: SplitName, weight: Field | undefined): RowSplit => {
     const { shards } = manifest.splits[split]!;
+    const series = new SeriesExamples(manifest.splits[split]!, plan.span);
     const fields: SplitFields = { inputs, targets, weight };
     const encoded = [...inputs, ...targets, weight].filter((field) => field?.kind === 'encoded');
     const residency = residencyOf(manifest, encoded, split, memory.bytes);
@@ -45,6 +47,7 @@ export function openPreparedRows(
       table,
       new Map(residency.dense.map((field, i) => [field, i])),
       plan.span,
+      series.isPlain ? undefined : series,
       vocabularies,
     );
   };

@@ -4,6 +4,7 @@
  */
 import type { RowBuffers, RowSplit } from '../contract.js';
 import type { CopiedField, Field } from '../features/field.js';
+import type { SeriesExamples } from '../series.js';
 import { copyWhatIsThere, copyWindows, RowPlaces } from './dense-copy.js';
 import { ColumnCells, asNamed } from './resident-shard.js';
 import { rowsOfColumn, type ColumnValues } from './shard-columns.js';
@@ -32,6 +33,8 @@ export class PreparedSplit implements RowSplit {
     /** Numbers of the fields that are finished ahead. */
     private readonly dense: ReadonlyMap<Field, number>,
     private readonly span: number,
+    /** Undefined: example i begins at row i. */
+    private readonly series: SeriesExamples | undefined,
     private readonly vocabularies: ReadonlyMap<string, readonly string[]>,
   ) {
     const { inputs, targets, weight } = fields;
@@ -42,6 +45,13 @@ export class PreparedSplit implements RowSplit {
 
   gather(indices: Int32Array, from: number, to: number, into: RowBuffers): Promise<void> | void {
     this.check(indices, from, to, into);
+    return this.series
+      ? this.gatherRows(this.series.rowsOf(indices, from, to), 0, to - from, into)
+      : this.gatherRows(indices, from, to, into);
+  }
+
+  /** @param indices of the first row of each example */
+  private gatherRows(indices: Int32Array, from: number, to: number, into: RowBuffers): Promise<void> | void {
     const isThere =
       this.isAllDense && (this.span === 1 ? this.places.locate(this.table, indices, from, to) : this.areResident(indices, from, to));
     if (!isThere) return this.gatherSlowly(indices.slice(from, to), into);

@@ -1,5 +1,5 @@
 /**
- * Files of this machine: a path, a folder with all below it, or a glob; in the order of their names by code units, which is the same everywhere.
+ * Files of this machine: a path, a folder with all below it, or a glob; in the order of their names.
  * With policy server a path must lie below an allowed folder after all links are resolved, and links inside of a folder are refused.
  */
 import { constants } from 'node:fs';
@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { glob } from 'tinyglobby';
 import type { SplitName } from '@paceline/spec';
 import { IngestError } from '../ingest-error.js';
+import { inNameOrder } from './name-order.js';
 import type { SourceContext, SourceFile } from './source-file.js';
 
 const READ_BYTES = 1 << 20;
@@ -36,10 +37,8 @@ export async function localFiles(location: string, split: SplitName | undefined,
     !isServer && /[*?{[]/.test(named) ? await glob(named, { absolute: false, onlyFiles: true, followSymbolicLinks: false }) : [];
   if (matches.length === 0) throw new IngestError('SOURCE_NOT_FOUND', 'No file has this name.', { file: location });
   checkFileCount(matches.length, location, context);
-  return await Promise.all(matches.sort(byCodeUnits).map((match) => localFile(match, match, path.basename(match), split, context)));
+  return await Promise.all(matches.sort(inNameOrder).map((match) => localFile(match, match, path.basename(match), split, context)));
 }
-
-export const byCodeUnits = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
 function pathOfUrl(location: string): string {
   try {
@@ -64,7 +63,7 @@ async function checkAllowed(named: string, location: string, context: SourceCont
 async function addFilesBelow(folder: string, below: string, context: SourceContext, depth: number, found: string[]): Promise<void> {
   if (depth > DEPTH_MAX) throw new IngestError('SOURCE_TOO_LARGE', `Folders are nested more than ${DEPTH_MAX} deep.`, { file: folder });
   const entries = await readdir(path.join(folder, below), { withFileTypes: true });
-  entries.sort((a, b) => byCodeUnits(a.name, b.name));
+  entries.sort((a, b) => inNameOrder(a.name, b.name));
   for (const entry of entries) {
     // What begins with a dot belongs to an editor or a file manager.
     if (entry.name.startsWith('.')) continue;

@@ -2,6 +2,7 @@
 import type { SplitName } from '@paceline/spec';
 import { parseS3Url, S3Store, StorageError } from '@paceline/storage';
 import { IngestError, type IngestErrorCode } from '../ingest-error.js';
+import { inNameOrder } from './name-order.js';
 import type { SourceContext, SourceFile } from './source-file.js';
 
 /** @throws IngestError SOURCE_NOT_FOUND, SOURCE_FORBIDDEN, SOURCE_UNREADABLE, SOURCE_TOO_LARGE */
@@ -19,13 +20,15 @@ export async function s3Files(location: string, split: SplitName | undefined, co
     const objects = (exact.length > 0 ? exact : below).filter(({ key }) => !key.endsWith('/'));
     if (objects.length === 0) throw new IngestError('SOURCE_NOT_FOUND', 'No object has this name.', { file: name });
     if (objects.length > limits.files) throw new IngestError('SOURCE_TOO_LARGE', `More than ${limits.files} objects.`, { file: name });
-    return objects.map(({ key, bytes }): SourceFile => {
-      const file = `s3://${parsed.bucket}/${key}`;
-      if (bytes > limits.sourceBytes)
-        throw new IngestError('SOURCE_TOO_LARGE', `The object has ${bytes} bytes; at most ${limits.sourceBytes} are read.`, { file });
-      const relative = exact.length > 0 ? key.split('/').at(-1)! : key.slice(parsed.prefix === '' ? 0 : parsed.prefix.length + 1);
-      return { name: file, relative, split, bytes, path: undefined, open: () => objectBody(store, key, file, bytes, context) };
-    });
+    return objects
+      .sort((a, b) => inNameOrder(a.key, b.key))
+      .map(({ key, bytes }): SourceFile => {
+        const file = `s3://${parsed.bucket}/${key}`;
+        if (bytes > limits.sourceBytes)
+          throw new IngestError('SOURCE_TOO_LARGE', `The object has ${bytes} bytes; at most ${limits.sourceBytes} are read.`, { file });
+        const relative = exact.length > 0 ? key.split('/').at(-1)! : key.slice(parsed.prefix === '' ? 0 : parsed.prefix.length + 1);
+        return { name: file, relative, split, bytes, path: undefined, open: () => objectBody(store, key, file, bytes, context) };
+      });
   });
 }
 

@@ -207,9 +207,10 @@ async function cellsOf(
   const columns = shownColumns(plan);
   // With windows the last row that the model has seen.
   const last = Math.max(...plan.inputs.map(({ rows }) => rows.first + (rows.count - 1) * rows.step));
+  const begins = table.examples(plan.evaluateOn, plan.span);
   const cells = await table.cells(
     plan.evaluateOn,
-    examples.map((example) => example + last),
+    examples.map((example) => begins.rowOf(example) + last),
     columns,
   );
   return { columns, cells };

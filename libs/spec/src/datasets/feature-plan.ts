@@ -97,7 +97,7 @@ export const featurePlanSchema = z.strictObject({
     /** A weight per class of the first target, in training alone. */
     classes: z.array(z.number().min(0)).optional(),
   }),
-  /** Rows that an example spans: 1, or more with windows. A split of n rows has n - span + 1 examples. */
+  /** Rows that an example spans: 1, or more with windows. A series of n rows has n - span + 1 examples. */
   span: z.int().min(1),
   examples: z.partialRecord(z.enum(SPLITS), z.int().min(0)),
   evaluateOn: z.enum(SPLITS),

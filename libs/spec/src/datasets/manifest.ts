@@ -25,6 +25,7 @@ export const DATASET_LIMITS = {
   /** Size of a shard that the importer aims at. */
   shardTargetBytes: 32 << 20,
   rows: 2 ** 40,
+  seriesPerSplit: 100_000,
   manifestBytes: 32 << 20,
 } as const;
 
@@ -126,7 +127,16 @@ export type Column = z.output<typeof columnSchema>;
 
 const shardSchema = z.strictObject({ sha256, rows: count.min(1), bytes: z.int().min(1).max(DATASET_LIMITS.shardBytes) });
 export type DatasetShard = z.output<typeof shardSchema>;
-const splitSchema = z.strictObject({ rows: count, shards: z.array(shardSchema).max(DATASET_LIMITS.shardsPerSplit) });
+const splitSchema = z.strictObject({
+  rows: count,
+  shards: z.array(shardSchema).max(DATASET_LIMITS.shardsPerSplit),
+  /** Rows at which a further series begins: no window has rows of two. A split that is one series says nothing, so it keeps its version. */
+  starts: z
+    .array(count.min(1))
+    .min(1)
+    .max(DATASET_LIMITS.seriesPerSplit - 1)
+    .optional(),
+});
 
 export const datasetManifestSchema = z
   .strictObject({
@@ -153,6 +163,8 @@ export const datasetManifestSchema = z
       const found = manifest.splits[split];
       if (found && found.shards.reduce((sum, shard) => sum + shard.rows, 0) !== found.rows)
         ctx.addIssue({ code: 'custom', path: ['splits', split, 'rows'], message: 'is not the sum of the rows of its shards' });
+      if (found?.starts?.some((start, i, all) => start >= (all[i + 1] ?? found.rows)))
+        ctx.addIssue({ code: 'custom', path: ['splits', split, 'starts'], message: 'must rise, and stay below the number of rows' });
     }
   });
 export type DatasetManifest = z.output<typeof datasetManifestSchema>;
