@@ -6,7 +6,7 @@ import { flattened, type Cell, type RowBatch } from './cell.js';
 import type { ColumnState } from './column.js';
 import { IngestError, type Place } from './ingest-error.js';
 import type { MissingPolicy } from './options.js';
-import { BLOCK_ROWS } from './splits.js';
+import { BLOCK_ROWS, type BlockSplits } from './splits.js';
 import { joined, rowsAfter, type StoredCell, type StoredColumn, type StoredRows } from './stored-rows.js';
 
 /** Whole numbers below are float32. */
@@ -148,17 +148,15 @@ function emptyColumn({ form: { kind } }: ColumnState, rows: number): StoredColum
 /** Gathers rows until whole blocks of 100 are there; the last block may be smaller. */
 export class BlockQueue {
   private waiting: StoredRows | undefined;
-  /** Blocks that were handed on. */
-  blocks = 0;
+
+  constructor(readonly splits: BlockSplits) {}
 
   /** @returns the rows that wait, of which so many are whole blocks; the others wait on */
-  push(rows: StoredRows): { readonly rows: StoredRows; readonly whole: number; readonly firstBlock: number } {
+  push(rows: StoredRows): { readonly rows: StoredRows; readonly whole: number } {
     const all = this.waiting ? joined(this.waiting, rows) : rows;
     const whole = all.count - (all.count % BLOCK_ROWS);
     this.waiting = whole < all.count ? rowsAfter(all, whole) : undefined;
-    const firstBlock = this.blocks;
-    this.blocks += whole / BLOCK_ROWS;
-    return { rows: all, whole, firstBlock };
+    return { rows: all, whole };
   }
 
   take(): StoredRows | undefined {

@@ -1,6 +1,8 @@
 import path from 'node:path';
+import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Bench, MemorySink, refusal } from './import.fixture.js';
+import { BlockSplits } from './splits.js';
 
 let bench: Bench;
 beforeAll(async () => void (bench = await Bench.open()));
@@ -81,6 +83,34 @@ describe('splits', () => {
       ]
     `);
     expect(manifest.isOrdered).toBe(false);
+  });
+
+  test('keep shares that are no whole percents: after any number of rows each split has its share to a row', () => {
+    const shares = fc.tuple(fc.integer({ min: 1, max: 5000 }), fc.nat({ max: 5000 }), fc.nat({ max: 5000 }));
+    fc.assert(
+      fc.property(shares, fc.nat({ max: 99 }), fc.nat({ max: 60 }), ([a, b, c], last, blocks) => {
+        const sum = a + b + c;
+        const fractions = { train: a / sum, validation: b / sum, test: c / sum };
+        const splits = new BlockSplits(fractions, 1);
+        const counts = { train: 0, validation: 0, test: 0 };
+        for (let n = 0, block = 0; block <= blocks; block++) {
+          const rows = block < blocks ? 100 : last;
+          for (const split of splits.next(rows)) counts[split]++;
+          n += rows;
+          for (const split of ['train', 'validation', 'test'] as const)
+            expect(Math.abs(counts[split] - fractions[split] * n)).toBeLessThan(1);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test('whose share is below one row are told', async () => {
+    const source = await bench.write('few.csv', table(1000));
+    const split = { train: 0.998, validation: 0.0019, test: 0.0001 };
+    const { manifest, warnings } = await bench.import({ sources: [source], split });
+    expect(manifest.splits).toMatchObject({ train: { rows: 998 }, validation: { rows: 2 } });
+    expect(warnings).toEqual([expect.stringMatching(/^The split test has no row: its share of 1000 rows/)]);
   });
 
   test('in order cut training, validation and test one after the other', async () => {

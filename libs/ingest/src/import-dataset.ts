@@ -19,7 +19,7 @@ import { checkOptions, type CheckedOptions, type ImportOptions } from './options
 import { planParts } from './plan.js';
 import { SeriesStarts } from './series.js';
 import { ShardWriter, type ShardCounts, type ShardSink } from './shard-writer.js';
-import { BLOCK_ROWS, splitsOfBlock } from './splits.js';
+import { BLOCK_ROWS, BlockSplits } from './splits.js';
 import { StagedRows } from './staged-rows.js';
 import { rowsFrom, type StoredRows } from './stored-rows.js';
 
@@ -165,10 +165,10 @@ class ImportRun {
       await this.staged.add(rows);
     } else {
       const key = split ?? 'any';
-      const queue = this.queues.get(key) ?? new BlockQueue();
+      const queue = this.queues.get(key) ?? new BlockQueue(new BlockSplits(options.split!, options.seed));
       this.queues.set(key, queue);
-      const { rows: blocks, whole, firstBlock } = queue.push(rows);
-      await this.divide(blocks, whole, firstBlock);
+      const { rows: blocks, whole } = queue.push(rows);
+      await this.divide(blocks, whole, queue.splits);
     }
     this.tellProgress();
   }
@@ -180,10 +180,10 @@ class ImportRun {
   }
 
   /** @param count rows from the first that are divided: blocks, of which the very last may be smaller */
-  private async divide(rows: StoredRows, count: number, firstBlock: number): Promise<void> {
+  private async divide(rows: StoredRows, count: number, blocks: BlockSplits): Promise<void> {
     const wanted = new Map(SPLITS.map((name) => [name, { rows: new Int32Array(count), count: 0 }]));
-    for (let from = 0, block = firstBlock; from < count; from += BLOCK_ROWS, block++) {
-      const splits = splitsOfBlock(this.options.split!, this.options.seed, block, Math.min(BLOCK_ROWS, count - from));
+    for (let from = 0; from < count; from += BLOCK_ROWS) {
+      const splits = blocks.next(Math.min(BLOCK_ROWS, count - from));
       for (let i = 0; i < splits.length; i++) {
         const list = wanted.get(splits[i]!)!;
         list.rows[list.count++] = from + i;
@@ -202,7 +202,7 @@ class ImportRun {
   private async finishSplits(): Promise<void> {
     for (const queue of this.queues.values()) {
       const rows = queue.take();
-      if (rows) await this.divide(rows, rows.count, queue.blocks);
+      if (rows) await this.divide(rows, rows.count, queue.splits);
     }
     if (this.staged) {
       this.series.divide(this.staged.counts(this.options.split!));
@@ -264,6 +264,9 @@ class ImportRun {
         warnings.push(
           `Column ${JSON.stringify(name)} has whole numbers beyond 2^24 that float32 does not hold, such as ${inexact}: import it as a category or leave it out if the digits matter.`,
         );
+    for (const split of SPLITS)
+      if ((this.options.split?.[split] ?? 0) > 0 && (this.writers.get(split)?.rows ?? 0) === 0)
+        warnings.push(`The split ${split} has no row: its share of ${this.rows} rows is less than one. Give it a larger share.`);
     const label = this.columns.find(({ isLabel, form }) => isLabel && form.kind === 'category');
     for (const { word, place } of label?.untrained() ?? []) {
       if (warnings.length >= 20) break;

@@ -1,6 +1,6 @@
 /**
- * Which row goes to which split. Within each block of 100 consecutive rows the fractions are kept exactly (to the nearest row, by largest
- * remainder), and a permutation that (seed, block) decides says which rows those are: the same on every machine, whatever the size of the source.
+ * Which row goes to which split. After each block of 100 consecutive rows the fractions are kept to the nearest row (by largest remainder), and a
+ * permutation that (seed, block) decides says which rows of the block those are: the same on every machine, whatever the size of the source.
  */
 import { hash } from 'node:crypto';
 import { SPLITS, type SplitName } from '@paceline/spec';
@@ -20,27 +20,48 @@ export function checkFractions(fractions: Fractions): void {
   if ((fractions.train ?? 0) === 0) throw new IngestError('OPTIONS_INVALID', 'The split leaves nothing to the training.');
 }
 
-/** Rows of each split out of `rows`, by largest remainder; ties go to the earlier split. */
-export function apportion(fractions: Fractions, rows: number): Record<SplitName, number> {
+type Counts = Record<SplitName, number>;
+
+/**
+ * Rows of each split out of `rows`, by largest remainder; ties go to the earlier split.
+ * @param owed rows that a split should have had before, below 0 where it had too many
+ */
+export function apportion(fractions: Fractions, rows: number, owed?: Readonly<Counts>): Counts {
   const shares = SPLITS.map((split) => {
-    const exact = (fractions[split] ?? 0) * rows;
-    const whole = Math.floor(exact + 1e-9);
+    const exact = (fractions[split] ?? 0) * rows + (owed?.[split] ?? 0);
+    const whole = Math.max(0, Math.floor(exact + 1e-9));
     return { split, whole, rest: exact - whole };
   });
   let left = rows - shares.reduce((sum, { whole }) => sum + whole, 0);
   const byRest = shares.toSorted((a, b) => b.rest - a.rest || SPLITS.indexOf(a.split) - SPLITS.indexOf(b.split));
   for (const share of byRest) if (left > 0 && (fractions[share.split] ?? 0) > 0) (share.whole++, left--);
-  return Object.fromEntries(shares.map(({ split, whole }) => [split, whole])) as Record<SplitName, number>;
+  return Object.fromEntries(shares.map(({ split, whole }) => [split, whole])) as Counts;
 }
 
-/** The split of each row of a block; `rows` is below 100 in the last block only. */
-export function splitsOfBlock(fractions: Fractions, seed: number, block: number, rows: number): SplitName[] {
-  const counts = apportion(fractions, rows);
-  const order = permutation(seed, block, rows);
-  const found = new Array<SplitName>(rows);
-  let next = 0;
-  for (const split of SPLITS) for (let i = 0; i < counts[split]; i++) found[order[next++]!] = split;
-  return found;
+/** The splits of rows, block by block. What a block of 100 rows has no whole row for is owed to the next: 0.1 % is one row in ten blocks. */
+export class BlockSplits {
+  private block = 0;
+  private readonly owed: Counts = { train: 0, validation: 0, test: 0 };
+
+  constructor(
+    private readonly fractions: Fractions,
+    private readonly seed: number,
+  ) {}
+
+  /** The split of each row of the next block; `rows` is below 100 in the last block only. */
+  next(rows: number): SplitName[] {
+    const counts = apportion(this.fractions, rows, this.owed);
+    const order = permutation(this.seed, this.block++, rows);
+    const found = new Array<SplitName>(rows);
+    let next = 0;
+    for (const split of SPLITS) {
+      for (let i = 0; i < counts[split]; i++) found[order[next++]!] = split;
+      const owed = this.owed[split] + (this.fractions[split] ?? 0) * rows - counts[split];
+      // The noise of the division by 100 would add up, and decide ties.
+      this.owed[split] = Math.abs(owed) < 1e-9 ? 0 : owed;
+    }
+    return found;
+  }
 }
 
 const WORDS_PER_DIGEST = 16;
