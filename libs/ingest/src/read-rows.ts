@@ -3,15 +3,14 @@
  * a cell (blanks around a category, `n/a` for a number) is made of it here too.
  */
 import { readFile } from 'node:fs/promises';
-import path from 'node:path';
 import { flattened, isArrayCell, isImageCell, type Cell, type RowBatch } from './cell.js';
-import { imageCell } from './formats/images.js';
+import { IMAGE_NAME } from './formats/images.js';
 import { NameTable, rowOf } from './formats/plain-cells.js';
+import { withPictures } from './formats/table-pictures.js';
 import { isMissingNumber } from './infer.js';
 import { IngestError, type Place } from './ingest-error.js';
 import { checkOptions, type ColumnType, type ImportOptions } from './options.js';
 import { planParts } from './plan.js';
-import { IMAGE_NAME } from './formats/images.js';
 
 export interface ReadRows {
   readonly file: string;
@@ -42,8 +41,7 @@ export async function* readRows(options: ReadRowsOptions): AsyncGenerator<ReadRo
   const wanted = Object.entries(columns);
   for (const source of options.sources) {
     const isOneJson = /\.json$/i.test(source) && options.format === undefined;
-    const batches = (isOneJson && (await jsonArray(source))) || importedBatches(source, options);
-    for await (const batch of batches) {
+    for await (const batch of importedBatches(source, options, isOneJson)) {
       const names = namesIn(batch, wanted, options.label);
       const lacking = wanted.find(([name]) => !names.includes(name) && !optional.includes(name));
       if (lacking)
@@ -56,7 +54,7 @@ export async function* readRows(options: ReadRowsOptions): AsyncGenerator<ReadRo
         const row: Record<string, unknown> = {};
         for (const [name, type] of wanted) {
           const at = names.indexOf(name);
-          if (at >= 0) row[name] = await valueOf(cells[at], type, { file: batch.file, row: batch.firstRow + i, column: name });
+          if (at >= 0) row[name] = valueOf(cells[at], type, { file: batch.file, row: batch.firstRow + i, column: name });
         }
         rows.push(row);
       }
@@ -78,18 +76,24 @@ function namesIn({ names }: RowBatch, wanted: readonly (readonly [string, Column
 async function* importedBatches(
   source: string,
   { format, delimiter, header, columns, workFolder }: ReadRowsOptions,
+  isOneJson: boolean,
 ): AsyncGenerator<RowBatch> {
   const isTable = !IMAGE_NAME.test(source);
-  const checked = checkOptions({
+  const options = checkOptions({
     sources: [source],
+    // Tables name pictures by their paths.
+    columns: Object.fromEntries(Object.entries(columns).filter(([, type]) => type === 'image')),
     format,
     delimiter,
     header: header ?? (isTable && Object.keys(columns).length > 0 ? true : undefined),
   });
   const closing: (() => Promise<void>)[] = [];
   const traffic = { bytesRead: 0, bytesTotal: 0 as number | undefined };
+  const surroundings = { signal: undefined, workFolder, traffic, atClose: (close: () => Promise<void>) => void closing.push(close) };
   try {
-    const parts = await planParts(checked, { signal: undefined, workFolder, traffic, atClose: (close) => void closing.push(close) });
+    const list = isOneJson ? await jsonArray(source) : undefined;
+    if (list) return yield* withPictures(list, { path: source }, Object.assign({ options }, surroundings));
+    const parts = await planParts(options, surroundings);
     for (const part of parts) yield* part.read();
   } finally {
     for (const close of closing.reverse()) await close();
@@ -128,10 +132,10 @@ async function jsonArray(file: string): Promise<RowBatch[] | undefined> {
 }
 
 /** @throws IngestError VALUE_MISFIT */
-async function valueOf(given: Cell, type: ColumnType, place: Place): Promise<unknown> {
+function valueOf(given: Cell, type: ColumnType, place: Place): unknown {
   const cell = type === 'number' || type === 'category' || type === 'text' ? flattened(given) : given;
   if (cell === null || cell === undefined || Number.isNaN(cell)) return null;
-  if (type === 'image') return (isImageCell(cell) ? cell : await imageBeside(cell, place)).bytes;
+  if (type === 'image') return isImageCell(cell) ? cell.bytes : misfit(type, place);
   if (isArrayCell(cell)) return type === 'array' || type === 'sequence' ? cell.values : misfit(type, place);
   if (type === 'array' || type === 'sequence' || isImageCell(cell)) return misfit(type, place);
   if (type === 'text') return String(cell);
@@ -142,16 +146,6 @@ async function valueOf(given: Cell, type: ColumnType, place: Place): Promise<unk
   if (!Number.isFinite(Math.fround(value)))
     throw new IngestError('VALUE_MISFIT', `${JSON.stringify(cell.slice(0, 40))} is no number; the column is of type number.`, place);
   return value;
-}
-
-/** A table names its pictures by their paths beside it. */
-async function imageBeside(cell: Cell, place: Place) {
-  if (typeof cell !== 'string') return misfit('image', place);
-  const file = path.resolve(path.dirname(place.file ?? '.'), cell);
-  const bytes = await readFile(file).catch((cause: NodeJS.ErrnoException) => {
-    throw new IngestError('SOURCE_UNREADABLE', `The picture ${cell} cannot be read (${cause.code ?? 'error'}).`, place, { cause });
-  });
-  return imageCell(bytes, place);
 }
 
 function misfit(type: ColumnType, place: Place): never {

@@ -1,4 +1,6 @@
 /** Each format by files that are made here as their writers make them. */
+import { symlink } from 'node:fs/promises';
+import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import protobuf from 'protobufjs/minimal.js';
 import sharp from 'sharp';
@@ -331,6 +333,28 @@ function tfRecord(record: Buffer): Buffer {
   tail.writeUInt32LE(maskedCrc32c(record));
   return Buffer.concat([head, record, tail]);
 }
+
+test('pictures that a table names are read beside it; on a server only from the allowed folder', async () => {
+  await bench.write('named/pictures/a.png', await picture(1));
+  await bench.write('outside.png', await picture(3));
+  const source = await bench.write('named/photos.csv', 'photo,size\npictures/a.png,3\n../outside.png,4\n,5\n');
+  const columns = { photo: 'image' } as const;
+  const { train, manifest } = await bench.import({ sources: [source], columns, missing: 'drop' });
+  expect(train.map(({ photo, size }) => [(photo as Uint8Array).length > 50, size])).toEqual([[true, 3], [true, 4]]); // oxfmt-ignore
+  expect(manifest.columns[0]).toMatchObject({ kind: 'image', widths: { minimum: 4, maximum: 4 } });
+
+  const server = { policy: 'server', access: { allowedFolders: [path.dirname(source)] }, missing: 'drop', columns } as const;
+  const place = { file: source, row: 2, column: 'photo' };
+  const refused = await refusal(bench.import({ sources: [source], ...server }));
+  expect(refused).toMatchObject({ code: 'SOURCE_FORBIDDEN', ...place });
+  await symlink(path.join(path.dirname(source), '..', 'outside.png'), path.join(path.dirname(source), 'link.png'));
+  const linked = await bench.write('named/linked.csv', 'photo,size\npictures/a.png,3\nlink.png,4\n');
+  expect(await refusal(bench.import({ sources: [linked], ...server }))).toMatchObject({ code: 'SOURCE_FORBIDDEN', row: 2 });
+  const inside = await bench.write('named/inside.csv', 'photo,size\npictures/a.png,3\npictures/none.png,4\n');
+  expect((await bench.import({ sources: [inside], ...server, maxRows: 1 })).train).toHaveLength(1);
+  const missing = { code: 'SOURCE_NOT_FOUND', file: inside, row: 2, column: 'photo' };
+  expect(await refusal(bench.import({ sources: [inside], columns }))).toMatchObject(missing);
+});
 
 test('more lines and files than a call may have arguments', async () => {
   const lines = await bench.write('many-lines.txt', '\n'.repeat(150_000));

@@ -14,6 +14,7 @@ import { moduleParts } from './module.js';
 import { npzParts } from './npz.js';
 import { readParquet } from './parquet.js';
 import { safetensorsParts } from './safetensors.js';
+import { withPictures } from './table-pictures.js';
 import { readText } from './text.js';
 import { readTfRecords } from './tfrecord.js';
 import { webDatasetParts } from './webdataset.js';
@@ -90,7 +91,7 @@ const oneAfterTheOther =
   (read: FileReader, types?: Part['types']): PartPlanner =>
   (files, context) => {
     const named = files.map((file) => [file.split ?? (files.length > 1 ? splitInName(file.relative) : undefined), file] as const);
-    return inSplitOrder(named).map(([split, file]) => ({ split, types, read: () => read(file, context) }));
+    return inSplitOrder(named).map(([split, file]) => ({ split, types, read: () => withPictures(read(file, context), file, context) }));
   };
 
 const PLANNERS: Readonly<Record<FormatName, PartPlanner>> = {

@@ -40,6 +40,18 @@ export async function localFiles(location: string, split: SplitName | undefined,
   return await Promise.all(matches.sort(inNameOrder).map((match) => localFile(match, match, path.basename(match), split, context)));
 }
 
+/** A file that another one names. @throws IngestError SOURCE_NOT_FOUND, SOURCE_FORBIDDEN, SOURCE_UNREADABLE, SOURCE_TOO_LARGE */
+export async function fileBeside(table: string, named: string, context: SourceContext): Promise<SourceFile> {
+  if (named.includes('\0')) throw new IngestError('SOURCE_NOT_FOUND', 'The path has a zero byte in it.', {});
+  const file = path.resolve(path.dirname(table), named);
+  if (context.options.policy === 'server') await checkAllowed(file, named, context);
+  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
+    throw new IngestError('SOURCE_NOT_FOUND', `It cannot be read (${error.code ?? 'error'}).`, { file: named }, { cause: error });
+  });
+  if (!found.isFile()) throw new IngestError('SOURCE_FORBIDDEN', 'This is no file.', { file: named });
+  return await localFile(file, named, path.basename(file), undefined, context);
+}
+
 function pathOfUrl(location: string): string {
   try {
     return fileURLToPath(location);
