@@ -2,6 +2,7 @@
 export const STORAGE_ERRORS = {
   ALREADY_EXISTS: 'There is an object under that key already, and it is not overwritten.',
   NO_SUCH_OBJECT: 'There is no object under that key.',
+  OBJECT_CHANGED: 'The object was written again while it was read. Read it again when nobody writes to it.',
   DISK_FULL: 'The disk of the store is full; what was written before is intact. Make room, or keep fewer checkpoints.',
   STORE_UNAVAILABLE: 'The store does not answer, or not in time. Is the disk mounted, is the S3 endpoint reachable?',
   STORE_FORBIDDEN:

@@ -9,7 +9,7 @@ export {
   type StoredObject,
 } from './object-store.js';
 export { LocalStore } from './local-store.js';
-export { S3Store } from './s3-store.js';
+export { S3Store, type ObjectVersion } from './s3-store.js';
 export { parseS3Url, type S3Location } from './s3-location.js';
 export { openStore } from './open-store.js';
 export * from './safetensors.js';

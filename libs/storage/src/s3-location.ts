@@ -18,9 +18,10 @@ const BUCKET = /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/;
 
 /**
  * `s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1&forcePathStyle=true`. With an endpoint, path style is the default.
+ * @param isForeign the path is that of an object which others have named: any key, with % before what a URL writes so
  * @throws StorageError STORE_URL_INVALID; the message repeats no credentials
  */
-export function parseS3Url(url: string): S3Location {
+export function parseS3Url(url: string, isForeign = false): S3Location {
   const refuse = (why: string): never => {
     throw new StorageError('STORE_URL_INVALID', why);
   };
@@ -30,8 +31,10 @@ export function parseS3Url(url: string): S3Location {
   if (parsed.username !== '' || parsed.password !== '' || parsed.port !== '' || parsed.hash !== '')
     refuse('an s3:// address has no credentials, port or fragment: credentials come from the AWS_* variables, a port belongs to endpoint=');
   if (!BUCKET.test(parsed.hostname)) refuse(`${JSON.stringify(parsed.hostname)} is no name of a bucket`);
-  const prefix = parsed.pathname.replaceAll(/^\/+|\/+$/g, '');
-  if (prefix !== '' && !prefix.split('/').every(isKeySegment)) refuse(`${JSON.stringify(prefix)} is no prefix of keys`);
+  const path = parsed.pathname.replaceAll(/^\/+|\/+$/g, '');
+  const prefix = isForeign ? decoded(path) : path;
+  const isKey = isForeign ? isForeignSegment : isKeySegment;
+  if (prefix === undefined || (prefix !== '' && !prefix.split('/').every(isKey))) refuse(`${JSON.stringify(path)} is no prefix of keys`);
   for (const name of parsed.searchParams.keys())
     if (!PARAMETERS.has(name)) refuse(`${JSON.stringify(name)} is unknown; an s3:// address takes ${[...PARAMETERS].join(', ')}`);
   const endpoint = parsed.searchParams.get('endpoint') ?? undefined;
@@ -41,11 +44,22 @@ export function parseS3Url(url: string): S3Location {
   if (style !== null && !['', 'true', 'false'].includes(style)) refuse('forcePathStyle= is true or false');
   return {
     bucket: parsed.hostname,
-    prefix,
+    prefix: prefix!,
     endpoint,
     region: parsed.searchParams.get('region') ?? (endpoint === undefined ? undefined : 'us-east-1'),
     forcePathStyle: style === null ? endpoint !== undefined : style !== 'false',
   };
+}
+
+const isForeignSegment = (name: string): boolean => name !== '.' && name !== '..' && !/\p{Cc}/u.test(name);
+
+/** Undefined for what is no UTF-8. */
+function decoded(path: string): string | undefined {
+  try {
+    return decodeURIComponent(path.replace(/%(?![0-9a-f]{2})/gi, '%25'));
+  } catch {
+    return undefined; // told with the address
+  }
 }
 
 /**

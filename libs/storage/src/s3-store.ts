@@ -43,6 +43,11 @@ const UPLOAD_DEAD_MS = 86_400_000;
 /** In the metadata of an object that was uploaded in parts: a name that its writer made up. */
 const UPLOAD_NAME = 'paceline-upload';
 
+/** Which of the versions of an object is read: that of the first answer. */
+export interface ObjectVersion {
+  etag: string | undefined;
+}
+
 export class S3Store implements ObjectStore {
   readonly kind = 's3';
   readonly place: string;
@@ -53,6 +58,8 @@ export class S3Store implements ObjectStore {
     private readonly location: S3Location,
     private readonly requestDeadlineMs = REQUEST_DEADLINE_MS,
     private readonly nowMs: () => number = Date.now,
+    /** Objects that others have named: whatever a bucket takes is a key to read. */
+    private readonly isForeign = false,
   ) {
     this.root = location.prefix === '' ? '' : `${location.prefix}/`;
     this.place = `s3://${location.bucket}/${location.prefix}`;
@@ -83,19 +90,27 @@ export class S3Store implements ObjectStore {
     return { bytes, sha256: hash.digest('hex') };
   }
 
-  async read(key: string, from = 0, to = from + READ_MAX_BYTES): Promise<Uint8Array> {
-    checkKey(key);
+  read(key: string, from = 0, to = from + READ_MAX_BYTES): Promise<Uint8Array> {
+    return this.readOf({ etag: undefined }, key, from, to);
+  }
+
+  private async readOf(version: ObjectVersion, key: string, from: number, to: number): Promise<Uint8Array> {
+    this.checkKey(key);
     checkRange(key, from, to);
     const last = Math.min(to, from + READ_MAX_BYTES) - 1;
     if (last < from) return new Uint8Array(0);
     for (let tries = 1; ; tries++) {
       try {
         return await this.send(key, async ({ sdk, client }, abortSignal) => {
-          const range = { Bucket: this.location.bucket, Key: this.keyOf(key), Range: `bytes=${from}-${last}` };
-          const { Body: body } = await client.send(new sdk.GetObjectCommand(range), { abortSignal });
+          const range = { Bucket: this.location.bucket, Key: this.keyOf(key), Range: `bytes=${from}-${last}`, IfMatch: version.etag };
+          const { Body: body, ETag: etag } = await client.send(new sdk.GetObjectCommand(range), { abortSignal });
+          version.etag ??= etag;
+          // Not every server heeds IfMatch.
+          if (etag !== version.etag) throw changed(this.place, key);
           return body ? await body.transformToByteArray() : new Uint8Array(0);
         });
       } catch (error) {
+        if (statusOf(error) === 412) throw changed(this.place, key, error);
         if (statusOf(error) === 416) return new Uint8Array(0); // the object ends at or before `from`
         // The client tries a request again but not a body that breaks off.
         if (!(error instanceof StorageError) || error.code !== 'STORE_UNAVAILABLE' || tries === READ_TRIES) throw error;
@@ -103,16 +118,20 @@ export class S3Store implements ObjectStore {
     }
   }
 
-  async *stream(key: string): AsyncIterable<Uint8Array> {
+  /**
+   * @param version so that several streams are of one version of the object; left out, this one is
+   * @throws StorageError OBJECT_CHANGED and what the interface says
+   */
+  async *stream(key: string, version: ObjectVersion = { etag: undefined }): AsyncIterable<Uint8Array> {
     for (let from = 0; ; from += PART_BYTES) {
-      const part = await this.read(key, from, from + PART_BYTES);
+      const part = await this.readOf(version, key, from, from + PART_BYTES);
       for (let at = 0; at < part.length; at += PIECE_BYTES) yield part.subarray(at, at + PIECE_BYTES);
       if (part.length < PART_BYTES) return;
     }
   }
 
   async list(prefix: string): Promise<StoredObject[]> {
-    checkPrefix(prefix);
+    if (!this.isForeign) checkPrefix(prefix);
     const found: StoredObject[] = [];
     let token: string | undefined;
     for (let pages = 0; pages < LIST_PAGES_MAX; pages++) {
@@ -160,6 +179,10 @@ export class S3Store implements ObjectStore {
     (await this.loaded)?.client.destroy();
   }
 
+  private checkKey(key: string): void {
+    if (!this.isForeign) checkKey(key);
+  }
+
   keyOf(key: string): string {
     return this.root + key;
   }
@@ -188,6 +211,9 @@ export class S3Store implements ObjectStore {
     }
   }
 }
+
+const changed = (place: string, key: string, cause?: unknown): StorageError =>
+  new StorageError('OBJECT_CHANGED', `${key} in ${place} was written again while it was read`, { cause });
 
 const statusOf = (error: unknown): number | undefined =>
   ((error as Error).cause as { $metadata?: { httpStatusCode?: number } } | undefined)?.$metadata?.httpStatusCode;

@@ -54,3 +54,26 @@ it('names the object that is not there, may not be read, or is wrong', async () 
   server.fault = ({ key }) => (key.endsWith('wrong.csv') ? 403 : 'none');
   await expect(imported('wrong.csv')).rejects.toMatchObject({ code: 'SOURCE_FORBIDDEN', file: 's3://raw/wrong.csv' });
 });
+
+it('an object that is written again with as many bytes is not read half and half', async () => {
+  const [before, after] = ['1', '2'].map((x) => Buffer.from(`a,b\n${`${x},${x.repeat(4000)} text\n`.repeat(2200)}`));
+  server.objects.set('d.csv', before!);
+  const parts = new Set<string>();
+  server.fault = ({ method, key, query }) => {
+    // The first part alone is of the one before.
+    if (method === 'GET' && key === 'd.csv' && !query.has('list-type') && parts.size === 0) parts.add(key);
+    else if (key === 'd.csv') server.objects.set('d.csv', after!);
+    return 'none';
+  };
+  await expect(imported('d.csv')).rejects.toMatchObject({ code: 'SOURCE_CHANGED', file: 's3://raw/d.csv' });
+});
+
+it('takes keys as others name them', async () => {
+  const table = Buffer.from('a,b\n1,x\n2,y\n');
+  for (const key of ['my photos/a (1).csv', 'my photos/größe é.csv', 'plain/100%.csv']) server.objects.set(key, table);
+  expect((await imported('my photos')).manifest.splits.train.rows).toBe(4);
+  expect((await imported('my photos/a (1).csv')).manifest.splits.train.rows).toBe(2);
+  expect((await imported('my%20photos/größe é.csv')).manifest.splits.train.rows).toBe(2);
+  expect((await imported('plain')).manifest.splits.train.rows).toBe(2);
+  await expect(imported('plain/%2e%2e%2fx')).rejects.toMatchObject({ code: 'OPTIONS_INVALID' });
+});

@@ -1,6 +1,6 @@
 /**
  * A small S3 server in memory, for tests: PUT, GET (with ranges), HEAD and DELETE of objects, multipart uploads, ListObjectsV2 and
- * ListMultipartUploads, and `If-None-Match: *` on PUT and on the completion of an upload. One bucket, path style.
+ * ListMultipartUploads, and `If-None-Match: *` on PUT and on the completion of an upload, `If-Match` on GET. One bucket, path style.
  *
  * It asks for a signature by the known access key and holds payloads to the SHA-256 that the signature covers, but does not
  * compute the signature itself. `fault` sees every request first and may break it off, refuse it, or lose its answer.
@@ -113,7 +113,7 @@ export class S3TestServer {
       this.objects.delete(key);
       return { status: 204 };
     }
-    return this.get(method, key, request.headers.range);
+    return this.get(method, key, request.headers.range, request.headers['if-match']);
   }
 
   private store(key: string, body: Buffer, isConditional: boolean, metadata: Metadata = {}): Answer {
@@ -123,15 +123,17 @@ export class S3TestServer {
     return { status: 200, headers: { etag: `"${hashOf('md5', body)}"` } };
   }
 
-  private get(method: string, key: string, range: string | undefined): Answer {
+  private get(method: string, key: string, range: string | undefined, match: string | undefined): Answer {
     const object = this.objects.get(key);
     if (!object) return failure(404, 'NoSuchKey');
+    const etag = `"${hashOf('md5', object)}"`;
+    if (match !== undefined && match !== etag) return failure(412, 'PreconditionFailed');
     const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(range ?? '') ?? [];
-    if (first === undefined) return { status: 200, body: method === 'HEAD' ? '' : object, headers: { ...this.metadata.get(key) } };
+    if (first === undefined) return { status: 200, body: method === 'HEAD' ? '' : object, headers: { etag, ...this.metadata.get(key) } };
     if (Number(first) >= object.length) return failure(416, 'InvalidRange');
     const part = object.subarray(Number(first), Number(last) + 1);
     const contentRange = `bytes ${first}-${Number(first) + part.length - 1}/${object.length}`;
-    return { status: 206, body: part, headers: { 'content-range': contentRange } };
+    return { status: 206, body: part, headers: { etag, 'content-range': contentRange } };
   }
 
   private multipart({ method, key, query }: S3Request, { headers }: IncomingMessage, body: Buffer, isConditional: boolean): Answer {

@@ -1,6 +1,6 @@
 /** Objects of an S3 bucket: one, or all below a prefix, with the credentials of the AWS_* variables of this process. */
 import type { SplitName } from '@paceline/spec';
-import { parseS3Url, S3Store, StorageError } from '@paceline/storage';
+import { parseS3Url, S3Store, StorageError, type ObjectVersion } from '@paceline/storage';
 import { IngestError, type IngestErrorCode } from '../ingest-error.js';
 import { inNameOrder } from './name-order.js';
 import type { SourceContext, SourceFile } from './source-file.js';
@@ -11,8 +11,8 @@ export async function s3Files(location: string, split: SplitName | undefined, co
   const name = location.split('?')[0]!;
   if (policy === 'server' && access.allowS3 !== true) throw new IngestError('SOURCE_FORBIDDEN', 's3:// is not read here.', { file: name });
   return await translated(name, async () => {
-    const parsed = parseS3Url(location);
-    const store = new S3Store(Object.assign({}, parsed, { prefix: '' }));
+    const parsed = parseS3Url(location, true);
+    const store = new S3Store(Object.assign({}, parsed, { prefix: '' }), undefined, undefined, true);
     context.atClose(() => store.close());
     const listed = await store.list(parsed.prefix);
     const exact = listed.filter(({ key }) => key === parsed.prefix);
@@ -27,14 +27,22 @@ export async function s3Files(location: string, split: SplitName | undefined, co
         if (bytes > limits.sourceBytes)
           throw new IngestError('SOURCE_TOO_LARGE', `The object has ${bytes} bytes; at most ${limits.sourceBytes} are read.`, { file });
         const relative = exact.length > 0 ? key.split('/').at(-1)! : key.slice(parsed.prefix === '' ? 0 : parsed.prefix.length + 1);
-        return { name: file, relative, split, bytes, path: undefined, open: () => objectBody(store, key, file, bytes, context) };
+        // Opened again, for the format and then for the rows, it is still the same.
+        const version: ObjectVersion = { etag: undefined };
+        const open = (): AsyncIterable<Uint8Array> => objectBody(store.stream(key, version), file, bytes, context);
+        return { name: file, relative, split, bytes, path: undefined, open };
       });
   });
 }
 
-async function* objectBody(store: S3Store, key: string, file: string, size: number, context: SourceContext): AsyncGenerator<Uint8Array> {
+async function* objectBody(
+  body: AsyncIterable<Uint8Array>,
+  file: string,
+  size: number,
+  context: SourceContext,
+): AsyncGenerator<Uint8Array> {
   let bytes = 0;
-  const pieces = store.stream(key)[Symbol.asyncIterator]();
+  const pieces = body[Symbol.asyncIterator]();
   for (;;) {
     context.signal?.throwIfAborted();
     const next = await translated(file, () => pieces.next());
@@ -48,6 +56,7 @@ async function* objectBody(store: S3Store, key: string, file: string, size: numb
 
 const CODES: Partial<Record<StorageError['code'], IngestErrorCode>> = {
   NO_SUCH_OBJECT: 'SOURCE_NOT_FOUND',
+  OBJECT_CHANGED: 'SOURCE_CHANGED',
   STORE_FORBIDDEN: 'SOURCE_FORBIDDEN',
   STORE_URL_INVALID: 'OPTIONS_INVALID',
   BAD_KEY: 'UNSUPPORTED',
