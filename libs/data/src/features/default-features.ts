@@ -16,7 +16,9 @@ const ONE_HOT_MAX = 1000;
 const HASH_BUCKETS = 1024;
 /** What a processor trains on at some speed. */
 const IMAGE_SIDE_MAX = 128;
-const TEXT_TOKENS_MAX = 256;
+const TEXT_IDS_MAX = 256;
+/** Which words occur costs nothing more in a long text: what is said last counts like what is said first. */
+const TEXT_WORDS_MAX = 100_000;
 const FIELD_NAME = /^[A-Za-z][A-Za-z0-9_-]{0,63}$/;
 const TARGET_NAME = 'y';
 
@@ -114,7 +116,7 @@ function ownInput(column: Column, encode: 'ids' | 'multi-hot'): Feature | undefi
         kind: 'text',
         column: name,
         tokens: 'word',
-        length: Math.min(Math.max(1, column.lengths.maximum), TEXT_TOKENS_MAX),
+        length: encode === 'multi-hot' ? TEXT_WORDS_MAX : Math.min(Math.max(1, column.lengths.maximum), TEXT_IDS_MAX),
         vocabularySize: 10_000,
         lowerCase: true,
         encode,

@@ -104,7 +104,7 @@ describe('features that are left out', () => {
 
   it('of a text it counts which words occur; for the next token, their ids', () => {
     const read = (features: object) => completeFeatures(new Resolution(manifest([text, category('mood', ['a', 'b'])], 'mood')), features);
-    expect(read({})?.inputs['x']).toMatchObject([{ kind: 'text', encode: 'multi-hot' }]);
+    expect(read({})?.inputs['x']).toMatchObject([{ kind: 'text', encode: 'multi-hot', length: 100_000 }]);
     expect(read({ targets: { y: { kind: 'next-token', column: 'review' } } })?.inputs['review']).toMatchObject([{ encode: 'ids' }]);
   });
 
