@@ -98,6 +98,18 @@ describe('a file that the api imports', () => {
     expect(await database.datasetImport.count({ where: { id } })).toBe(0);
   });
 
+  it('keeps what the import warns of, and reads decimal commas where it is told to', async () => {
+    const warned = await sendFile('prices.csv', 'price;size\n1,5;2\n2,25;3\n');
+    const { id } = (await team.gql(IMPORT, { name: 'prices', uploads: [warned.body.id] })).data.importDataset.import;
+    expect(await end(id)).toMatchObject({ state: 'READY', reason: expect.stringMatching(/^Column "price" holds numbers such as "1,5"/) });
+    const told = await sendFile('prices.csv', 'price;size\n1,5;2\n2,25;3\n');
+    const options = { decimal: ',', delimiter: ';', oneSeries: true };
+    const again = (await team.gql(IMPORT, { name: 'prices', uploads: [told.body.id], options })).data.importDataset.import;
+    expect(await end(again.id)).toMatchObject({ state: 'READY', reason: null });
+    const wrong = await team.gql(IMPORT, { name: 'prices', uploads: [told.body.id], options: { decimal: ';' } });
+    expect(wrong.data.importDataset.issues).toEqual([{ path: 'options.decimal', message: 'must be . or ,' }]);
+  });
+
   it('is refused at once when what is asked for is wrong', async () => {
     const wrong = await team.gql(IMPORT, { name: 'mnist', url: 'file:///etc/passwd' });
     expect(wrong.data.importDataset.issues[0].path).toBe('url');

@@ -1,9 +1,10 @@
 /** Rows for a trained model from files of this machine: tables by the names of their columns, images, texts; or plain lists of numbers. */
 import { readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import type { IngestErrorCode } from '@paceline/ingest';
+import type { IngestErrorCode, ReadRowsOptions } from '@paceline/ingest';
 import type { InputRow, ModelFolder } from '@paceline/models';
 import { UserError } from '@paceline/runtime/user-error';
+import type { FeaturePlan } from '@paceline/spec';
 import { openWorkFolder } from './work-folders.js';
 
 export interface RowsOfFile<Row> {
@@ -24,21 +25,26 @@ const ADVICE: Partial<Record<IngestErrorCode, string>> = {
 };
 const IMAGE = /\.(?:png|jpe?g|webp)$/i;
 
+/** How tables are written; what is left out is as it was in the files that the dataset of the model was made of. */
+export type TableFlags = Pick<ReadRowsOptions, 'decimal' | 'delimiter'>;
+
 /** For predictions. @param cache where the readers keep what does not fit into memory @throws UserError */
 export async function* inputRows(
   { preprocessing }: ModelFolder,
   sources: readonly string[],
   cache: string,
+  flags: TableFlags,
 ): AsyncGenerator<RowsOfFile<InputRow>, void, void> {
   const { plannedColumns } = await import('@paceline/models');
-  if (preprocessing?.plan) return yield* columnRows(sources, plannedColumns(preprocessing.plan).inputs, cache);
+  const plan = preprocessing?.plan;
+  if (plan) return yield* columnRows({ sources, columns: plannedColumns(plan).inputs, ...dialectOf(plan, flags) }, cache);
   for (const source of sources) {
     const isTable = await stat(source).then(
       (found) => found.isFile() && !IMAGE.test(source),
       () => true,
     );
     if (isTable) yield { file: source, firstRow: 1, rows: await plainRows(source) };
-    else yield* columnRows([source], { image: 'image' }, cache);
+    else yield* columnRows({ sources: [source], columns: { image: 'image' } }, cache);
   }
 }
 
@@ -47,6 +53,7 @@ export async function* exampleRows(
   { preprocessing }: ModelFolder,
   source: string,
   cache: string,
+  flags: TableFlags,
 ): AsyncGenerator<RowsOfFile<NamedRow>, void, void> {
   const { plannedColumns } = await import('@paceline/models');
   if (!preprocessing?.plan)
@@ -57,8 +64,13 @@ export async function* exampleRows(
   // A folder of images calls the folder of each its label.
   const label = Object.keys(targets).length === 1 && (await isFolderOf(source)) ? Object.keys(targets)[0]! : undefined;
   const columns = Object.assign({}, inputs, targets);
-  yield* columnRows([source], columns, cache, label);
+  yield* columnRows({ sources: [source], columns, label, ...dialectOf(preprocessing.plan, flags) }, cache);
 }
+
+const dialectOf = ({ dialect }: FeaturePlan, { decimal, delimiter }: TableFlags): TableFlags => ({
+  decimal: decimal ?? dialect?.decimal,
+  delimiter: delimiter ?? dialect?.delimiter,
+});
 
 const isFolderOf = (source: string): Promise<boolean> =>
   stat(source).then(
@@ -66,16 +78,11 @@ const isFolderOf = (source: string): Promise<boolean> =>
     () => false,
   );
 
-async function* columnRows(
-  sources: readonly string[],
-  columns: Readonly<Record<string, 'number' | 'category' | 'text' | 'array' | 'sequence' | 'image'>>,
-  cache: string,
-  label?: string,
-): AsyncGenerator<RowsOfFile<NamedRow>, void, void> {
+async function* columnRows(options: Omit<ReadRowsOptions, 'workFolder'>, cache: string): AsyncGenerator<RowsOfFile<NamedRow>, void, void> {
   const { IngestError, readRows } = await import('@paceline/ingest');
   const workFolder = openWorkFolder(path.join(cache, 'rows'));
   try {
-    yield* readRows({ sources, columns, optional: [], label, workFolder });
+    yield* readRows(Object.assign({ workFolder }, options));
   } catch (error) {
     if (!(error instanceof IngestError)) throw error;
     throw (await import('./commands/data-import.js')).asUserError(error, ADVICE[error.code]);

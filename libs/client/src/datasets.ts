@@ -51,6 +51,9 @@ export interface ServerImport {
         readonly inOrder?: boolean | undefined;
         readonly seed?: number | undefined;
         readonly missing?: 'refuse' | 'drop' | 'fill' | undefined;
+        readonly oneSeries?: boolean | undefined;
+        readonly decimal?: '.' | ',' | undefined;
+        readonly delimiter?: string | undefined;
       }
     | undefined;
 }

@@ -74,9 +74,10 @@ export class RowConverter {
     position: number,
     placeOf: (row: number) => Place,
   ): void {
+    const isPlain = column.form.kind === 'number' && column.form.decimal === undefined;
     for (let row = 0; row < rows.length; row++) {
       const cell = rows[row]![position];
-      if (typeof cell === 'string') {
+      if (isPlain && typeof cell === 'string') {
         // The common case of large tables, before anything else is asked: digits, no blank and no 0x in front.
         const value = +cell;
         if (value > 1e-6 && value < INTEGERS_EXACT_TO && cell.charCodeAt(0) > BLANK && !(cell.charCodeAt(1) >= FIRST_LETTER)) {

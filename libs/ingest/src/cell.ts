@@ -12,6 +12,8 @@ export interface ArrayCell {
   readonly shape: readonly number[];
   /** The format does not tell a number from a list of one: whichever the other rows of the column are. */
   readonly isFlat?: boolean;
+  /** The value of a list of one that no number holds. */
+  readonly exact?: bigint | undefined;
 }
 
 /** An encoded picture, its header read. */
@@ -50,7 +52,7 @@ export const isImageCell = (cell: Cell): cell is ImageCell => typeof cell === 'o
 
 /** The number of a list of one, in a column of numbers. Undefined for an empty list. */
 export function flattened(cell: Cell): Cell {
-  return isArrayCell(cell) && cell.isFlat === true && cell.values.length <= 1 ? cell.values[0] : cell;
+  return isArrayCell(cell) && cell.isFlat === true && cell.values.length <= 1 ? (cell.exact ?? cell.values[0]) : cell;
 }
 
 /** Readers give batches of about so many rows. */

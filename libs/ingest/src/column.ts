@@ -6,6 +6,7 @@ import { DATASET_LIMITS, isStorable, type Column, type HeldOut } from '@paceline
 import { isArrayCell, isImageCell, type ArrayCell, type Cell } from './cell.js';
 import { isMissingNumber, sameShape, type ColumnForm } from './infer.js';
 import { IngestError, shown, type Place } from './ingest-error.js';
+import { DECIMAL_HINT, isNumberInAnyStyle, plainNumber } from './number-text.js';
 import { HeldOutTally, NumberTally, type HeldOutName } from './statistics.js';
 import type { StoredCell } from './stored-rows.js';
 
@@ -30,7 +31,7 @@ export class ColumnState {
   /** Where each category of the label stood first. */
   private readonly firstPlaces: Place[] | undefined;
   /** A whole number that float32 does not hold. */
-  inexact: number | undefined;
+  inexact: number | bigint | undefined;
 
   constructor(
     readonly name: string,
@@ -102,15 +103,17 @@ export class ColumnState {
   private numberOf(cell: Cell, place: () => Place): number {
     let value: number;
     if (typeof cell === 'string') {
-      value = +cell;
+      value = this.form.kind === 'number' && this.form.decimal !== undefined ? Number(plainNumber(cell, this.form.decimal)) : +cell;
       // Number() takes 0x1f and blanks; a table that has them means something else.
       if (Number.isNaN(value) || (value === 0 && cell.trim() === '') || (cell.length > 2 && /^\s*0[xob]/i.test(cell)))
-        return this.misfit(cell, 'no number', place);
+        return this.misfit(cell, 'no number', place, isNumberInAnyStyle(cell) ? ` ${DECIMAL_HINT}.` : '');
     } else if (typeof cell === 'number' || typeof cell === 'boolean' || typeof cell === 'bigint') value = Number(cell);
     else return this.misfit(cell, 'no number', place);
     const stored = Math.fround(value);
     if (stored === Infinity || stored === -Infinity) return this.misfit(cell, 'too large for float32', place);
-    if (stored !== value && (value >= INTEGERS_EXACT_TO || value <= -INTEGERS_EXACT_TO) && Number.isInteger(value)) this.inexact ??= value;
+    if (typeof cell === 'bigint') {
+      if (BigInt(stored) !== cell) this.inexact ??= cell;
+    } else if (losesDigits(value, stored)) this.inexact ??= value;
     return stored;
   }
 
@@ -145,15 +148,18 @@ export class ColumnState {
     const fits = !isInteger || areIntegers(cell.values, form.dtype);
     if (!fits) return this.misfit(cell, `not of type ${form.dtype}`, place);
     if (form.dtype === 'F32')
-      for (let i = 0; i < cell.values.length; i++)
-        if (!Number.isFinite(Math.fround(cell.values[i]!)) && !Number.isNaN(cell.values[i]!))
-          return this.misfit(cell.values[i], 'too large for float32', place);
+      for (let i = 0; i < cell.values.length; i++) {
+        const value = cell.values[i]!;
+        const stored = Math.fround(value);
+        if (!Number.isFinite(stored) && !Number.isNaN(value)) return this.misfit(value, 'too large for float32', place);
+        if (losesDigits(value, stored)) this.inexact ??= value;
+      }
     return cell;
   }
 
-  private misfit(cell: Cell, why: string, place: () => Place): never {
+  private misfit(cell: Cell, why: string, place: () => Place, hint = ''): never {
     const text = typeof cell === 'object' && cell !== null ? `a value of kind ${cell.kind}` : shown(String(cell));
-    throw new IngestError('VALUE_MISFIT', `${text} is ${why}; the column is of type ${this.form.kind}.`, place());
+    throw new IngestError('VALUE_MISFIT', `${text} is ${why}; the column is of type ${this.form.kind}.${hint}`, place());
   }
 
   private describeHeldOut(): Partial<Record<HeldOutName, HeldOut>> | undefined {
@@ -208,6 +214,9 @@ export class ColumnState {
     }
   }
 }
+
+const losesDigits = (value: number, stored: number): boolean =>
+  stored !== value && (value >= INTEGERS_EXACT_TO || value <= -INTEGERS_EXACT_TO) && Number.isInteger(value);
 
 function hasNaN(values: ArrayLike<number>): boolean {
   if (values instanceof Uint8Array || values instanceof Int32Array) return false;

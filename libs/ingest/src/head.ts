@@ -2,8 +2,9 @@
 import { DATASET_LIMITS } from '@paceline/spec';
 import { isArrayCell, isImageCell, type Cell, type Part, type RowBatch } from './cell.js';
 import { ColumnState, type VocabularyBudget } from './column.js';
-import { checkNames, inferForm } from './infer.js';
-import { IngestError } from './ingest-error.js';
+import { checkNames, inferForm, isMissingNumber } from './infer.js';
+import { IngestError, shown } from './ingest-error.js';
+import { DECIMAL_HINT, isNumberInAnyStyle, isNumberText } from './number-text.js';
 import type { CheckedOptions } from './options.js';
 
 const HEAD_ROWS = 10_000;
@@ -65,7 +66,7 @@ export function inferColumns(
   head: HeadBuffer,
   options: CheckedOptions,
   { label, types = {} }: Pick<Part, 'label' | 'types'>,
-): { columns: ColumnState[]; ignored: Set<string> } {
+): { columns: ColumnState[]; ignored: Set<string>; warnings: string[] } {
   const { file } = head;
   const names = head.names();
   const wanted = names.filter((name) => options.columns.get(name) !== 'ignore');
@@ -81,14 +82,21 @@ export function inferColumns(
     }
   if (wanted.length === 0) throw new IngestError('NO_ROWS', 'No column is left.', { file });
   const budget: VocabularyBudget = { left: DATASET_LIMITS.vocabularyEntries };
+  const warnings: string[] = [];
   const columns = wanted.map((name) => {
-    const form = inferForm(
-      head.cells(name),
-      options.columns.get(name) ?? (Object.hasOwn(types, name) ? types[name] : undefined),
-      name === label,
-      { file, column: name },
-    );
+    const cells = head.cells(name);
+    const forced = options.columns.get(name) ?? (Object.hasOwn(types, name) ? types[name] : undefined);
+    const form = inferForm(cells, forced, name === label, { file, column: name }, options.decimal);
+    if (forced === undefined && (form.kind === 'category' || form.kind === 'text')) warnings.push(...unreadNumbers(name, form.kind, cells));
     return new ColumnState(name, form, budget, name === label);
   });
-  return { columns, ignored: new Set(names.filter((name) => options.columns.get(name) === 'ignore')) };
+  return { columns, ignored: new Set(names.filter((name) => options.columns.get(name) === 'ignore')), warnings };
+}
+
+/** Numbers of another style than that of programs are words here, and nobody would see it. */
+function unreadNumbers(name: string, kind: string, cells: readonly Cell[]): string[] {
+  const texts = cells.filter((cell): cell is string => typeof cell === 'string' && !isMissingNumber(cell));
+  const odd = texts.find((text) => !isNumberText(text));
+  if (odd === undefined || !texts.every(isNumberInAnyStyle)) return [];
+  return [`Column ${shown(name)} holds numbers such as ${shown(odd)}, and became a ${kind} column: ${DECIMAL_HINT}.`];
 }

@@ -2,6 +2,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Bench, MemorySink, refusal } from './import.fixture.js';
+import { readRows } from './read-rows.js';
 import { BlockSplits } from './splits.js';
 
 let bench: Bench;
@@ -214,6 +215,38 @@ describe('types', () => {
     const source = await bench.write('number.csv', `n\n"${text}"\n`);
     const error = await refusal(bench.import({ sources: [source], columns: { n: 'number' } }));
     expect(error).toMatchObject({ code: 'VALUE_MISFIT', row: 1, column: 'n' });
+  });
+});
+
+describe('numbers that are not written as programs do', () => {
+  const german = 'size;price;town\n0,5;1.234,25;x\n2;3,75;y\n-1,5;10;x\n';
+
+  test('are told by name, and read with the sign that the user gives', async () => {
+    const source = await bench.write('german.csv', german);
+    expect((await bench.import({ sources: [source] })).warnings).toEqual([
+      expect.stringMatching(/^Column "size" holds numbers such as "0,5", and became a category column: .*--decimal ,/),
+      expect.stringMatching(/^Column "price" /),
+    ]);
+    const { train, warnings, manifest } = await bench.import({ sources: [source], decimal: ',' });
+    expect(train).toEqual([
+      { size: 0.5, price: 1234.25, town: 'x' },
+      { size: 2, price: 3.75, town: 'y' },
+      { size: -1.5, price: 10, town: 'x' },
+    ]);
+    expect([warnings, manifest.dialect]).toEqual([[], { decimal: ',' }]);
+    const rows = readRows({ sources: [source], columns: { price: 'number' }, decimal: ',', workFolder: bench.folder });
+    const prices: unknown[] = [];
+    for await (const { rows: read } of rows) prices.push(...read.map(({ price }) => price));
+    expect(prices).toEqual([1234.25, 3.75, 10]);
+    const forced = await refusal(bench.import({ sources: [source], columns: { size: 'number' } }));
+    expect(forced).toMatchObject({ code: 'VALUE_MISFIT', row: 1, detail: expect.stringContaining('--decimal') as string });
+  });
+
+  test('may separate thousands; what no rule allows is no number', async () => {
+    const source = await bench.write('thousands.csv', 'a\n"1,234,567.5"\n"12"\n"1 000"\n');
+    expect((await bench.import({ sources: [source], decimal: '.' })).train.map(({ a }) => a)).toEqual([1234567.5, 12, 1000]);
+    const odd = await bench.write('odd-groups.csv', 'a\n"1.5"\n"12,5"\n');
+    expect(await refusal(bench.import({ sources: [odd], decimal: ',', columns: { a: 'number' } }))).toMatchObject({ row: 1 });
   });
 });
 

@@ -12,6 +12,7 @@ import { canonicalJson } from '@paceline/storage';
 import { BlockQueue, RowConverter } from './block-queue.js';
 import type { Part, RowBatch } from './cell.js';
 import type { ColumnState } from './column.js';
+import { DELIMITERS } from './formats/csv.js';
 import { HeadBuffer, inferColumns } from './head.js';
 import { IngestError, shown } from './ingest-error.js';
 import { NumberSpill } from './number-spill.js';
@@ -74,6 +75,14 @@ function diskFull(error: unknown, workFolder: string): IngestError | undefined {
   return new IngestError('DISK_FULL', `${code} in ${file ?? workFolder}.`, {}, { cause: error });
 }
 
+/** What cannot be found in another file of the same kind. */
+function dialectOf({ decimal, delimiter }: CheckedOptions): DatasetManifest['dialect'] {
+  const unusual = delimiter !== undefined && !DELIMITERS.includes(delimiter) ? delimiter : undefined;
+  return decimal === undefined && unusual === undefined ? undefined : { decimal, delimiter: unusual };
+}
+
+const WARNINGS_MAX = 20;
+
 class ImportRun {
   private readonly counts: ShardCounts = { stored: 0, kept: 0, bytes: 0 };
   private readonly traffic = { bytesRead: 0, bytesTotal: 0 as number | undefined };
@@ -86,6 +95,7 @@ class ImportRun {
   private staged: StagedRows | undefined;
   private readonly series = new SeriesStarts();
   private rows = 0;
+  private readonly told: string[] = [];
   private known: Pick<Part, 'label' | 'types'> = {};
 
   constructor(
@@ -145,7 +155,8 @@ class ImportRun {
   /** Types are known from here on; the first rows are converted like all others. */
   private async start(head: HeadBuffer, split: SplitName | undefined): Promise<void> {
     if (head.rows === 0) throw new IngestError('NO_ROWS', 'There is no row.');
-    const { columns, ignored } = inferColumns(head, this.options, this.known);
+    const { columns, ignored, warnings } = inferColumns(head, this.options, this.known);
+    this.told.push(...warnings.slice(0, WARNINGS_MAX));
     this.columns = columns;
     this.converter = new RowConverter(columns, ignored, this.options.missing);
     this.spill = new NumberSpill(columns, this.control.workFolder);
@@ -235,6 +246,7 @@ class ImportRun {
       splits: { train: splitOf('train'), validation: splitOf('validation'), test: splitOf('test') },
       dropped: { missing: this.converter.dropped },
       isOrdered,
+      dialect: dialectOf(this.options),
     });
     const defined = JSON.parse(canonicalJson(manifest)) as DatasetManifest;
     if (Buffer.byteLength(JSON.stringify(defined)) > DATASET_LIMITS.manifestBytes)
@@ -254,22 +266,22 @@ class ImportRun {
   }
 
   private warnings(): string[] {
-    const warnings: string[] = [];
+    const warnings = [...this.told];
     if (this.hasWindows && this.series.isOverfull)
       warnings.push(
         `There are more than ${DATASET_LIMITS.seriesPerSplit} files, so where each begins is not kept and no windows can be cut: put the rows into fewer files.`,
       );
-    for (const { name, inexact } of this.columns)
-      if (inexact !== undefined && warnings.length < 20)
+    for (const { name, inexact, isScalar } of this.columns)
+      if (inexact !== undefined && warnings.length < WARNINGS_MAX)
         warnings.push(
-          `Column ${JSON.stringify(name)} has whole numbers beyond 2^24 that float32 does not hold, such as ${inexact}: import it as a category or leave it out if the digits matter.`,
+          `Column ${JSON.stringify(name)} has whole numbers beyond 2^24 that float32 does not hold, such as ${inexact}: ${isScalar ? 'import it as a category or leave it out' : 'leave it out'} if the digits matter.`,
         );
     for (const split of SPLITS)
       if ((this.options.split?.[split] ?? 0) > 0 && (this.writers.get(split)?.rows ?? 0) === 0)
         warnings.push(`The split ${split} has no row: its share of ${this.rows} rows is less than one. Give it a larger share.`);
     const label = this.columns.find(({ isLabel, form }) => isLabel && form.kind === 'category');
     for (const { word, place } of label?.untrained() ?? []) {
-      if (warnings.length >= 20) break;
+      if (warnings.length >= WARNINGS_MAX) break;
       const where = place === undefined ? '' : `, first in ${place.file} row ${place.row}`;
       warnings.push(
         `The class ${shown(word)} of column ${shown(label!.name)} stands in no row of the training split${where}: nothing can learn it. Is the word right?`,

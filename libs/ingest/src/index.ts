@@ -13,6 +13,7 @@ export {
   type MissingPolicy,
   type Source,
 } from './options.js';
+export { DECIMAL_SIGNS, type DecimalSign } from './number-text.js';
 export type { ShardSink } from './shard-writer.js';
 export type { Fractions } from './splits.js';
 export { readRows, type ReadRows, type ReadRowsOptions } from './read-rows.js';

@@ -5,10 +5,12 @@
 import { DATASET_LIMITS } from '@paceline/spec';
 import { flattened, isArrayCell, isImageCell, type ArrayCell, type Cell } from './cell.js';
 import { IngestError, type Place } from './ingest-error.js';
+import { isNumberText, plainNumber, type DecimalSign } from './number-text.js';
 import type { ColumnType } from './options.js';
 
 export type ColumnForm =
-  | { readonly kind: 'number' | 'text' | 'image' }
+  | { readonly kind: 'text' | 'image' }
+  | { readonly kind: 'number'; readonly decimal?: DecimalSign | undefined }
   | {
       readonly kind: 'category';
       /** Its words are numbers, of a label: what tables write for a number that is not there is none of them. */
@@ -19,19 +21,23 @@ export type ColumnForm =
 
 /** What tables write for a number that is not there. In a category or text these are words like others: NA is Namibia. */
 const MISSING_NUMBER = new Set(['', 'na', 'n/a', '#n/a', 'nan', 'null', 'none', '?', '-']);
-const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i;
 const LABEL_CLASSES_MAX = 1000;
 const CATEGORIES_MAX = 10_000;
 const CATEGORY_LENGTH_MAX = 100;
 
 export const isMissingNumber = (text: string): boolean => MISSING_NUMBER.has(text.trim().toLowerCase());
-export const isNumberText = (text: string): boolean => NUMBER.test(text.trim());
 
 /**
  * @param given the first cells of the column
  * @throws IngestError when the cells are of no common kind
  */
-export function inferForm(given: readonly Cell[], forced: ColumnType | undefined, isLabel: boolean, place: Place): ColumnForm {
+export function inferForm(
+  given: readonly Cell[],
+  forced: ColumnType | undefined,
+  isLabel: boolean,
+  place: Place,
+  decimal?: DecimalSign,
+): ColumnForm {
   const isList = forced === 'array' || forced === 'sequence';
   const cells = !isList && given.every((cell) => !isArrayCell(flattened(cell))) ? given.map(flattened) : given;
   const present = cells.filter((cell) => cell !== null && cell !== undefined);
@@ -39,23 +45,26 @@ export function inferForm(given: readonly Cell[], forced: ColumnType | undefined
   if (forced === 'array' || forced === 'sequence' || (forced === undefined && arrays.length > 0))
     return arrayForm(arrays, present.length, forced, place);
   if (forced === 'image' || (forced === undefined && present.some(isImageCell))) return { kind: 'image' };
-  return forced === 'number' || forced === 'category' || forced === 'text' ? { kind: forced } : formOfScalars(present, isLabel);
+  if (forced === 'number') return { kind: forced, decimal };
+  return forced === 'category' || forced === 'text' ? { kind: forced } : formOfScalars(present, isLabel, decimal);
 }
 
-function formOfScalars(present: readonly unknown[], isLabel: boolean): ColumnForm {
+function formOfScalars(present: readonly unknown[], isLabel: boolean, decimal: DecimalSign | undefined): ColumnForm {
   if (present.every((cell) => typeof cell === 'number' || typeof cell === 'bigint'))
     return { kind: isLabel && areClasses(present as (number | bigint)[]) ? 'category' : 'number' };
   if (present.every((cell) => typeof cell === 'boolean')) return { kind: 'category' };
   const texts = present.map(String);
   const numbers = texts.filter((text) => !isMissingNumber(text));
-  if (numbers.length > 0 && numbers.every(isNumberText))
-    return isLabel && areClasses(numbers.map(Number)) ? { kind: 'category', isOfNumbers: true } : { kind: 'number' };
+  if (numbers.length > 0 && numbers.every((text) => isNumberText(text, decimal)))
+    return isLabel && areClasses(numbers.map((text) => Number(plainNumber(text, decimal))))
+      ? { kind: 'category', isOfNumbers: true }
+      : { kind: 'number', decimal };
   return { kind: isLabel || areCategories(texts) ? 'category' : 'text' };
 }
 
 function areClasses(values: readonly (number | bigint)[]): boolean {
   if (!values.every((value) => typeof value === 'bigint' || Number.isInteger(value))) return false;
-  const distinct = new Set(values.map(Number)).size;
+  const distinct = new Set(values.map(String)).size;
   return distinct <= LABEL_CLASSES_MAX && (distinct <= 2 || distinct <= values.length / 3);
 }
 

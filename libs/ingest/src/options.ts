@@ -1,6 +1,7 @@
 /** Options of an import, and the bounds of everything that is read. */
 import type { SplitName } from '@paceline/spec';
 import { IngestError } from './ingest-error.js';
+import { DECIMAL_SIGNS, type DecimalSign } from './number-text.js';
 import { checkFractions, type Fractions } from './splits.js';
 
 export const FORMATS = [
@@ -51,6 +52,8 @@ export interface ImportOptions {
   readonly header?: boolean | undefined;
   /** CSV: one character. Left out: whichever of , ; tab | the first line has most of. */
   readonly delimiter?: string | undefined;
+  /** The sign in front of decimals, where numbers are not written as programs do: the other one may then separate thousands. */
+  readonly decimal?: DecimalSign | undefined;
   /** Text: what one row is. */
   readonly textBy?: 'line' | 'file' | undefined;
   /** Stop after so many rows of each source part. */
@@ -106,6 +109,7 @@ export interface CheckedOptions {
   readonly missing: MissingPolicy;
   readonly header: boolean | undefined;
   readonly delimiter: string | undefined;
+  readonly decimal: DecimalSign | undefined;
   readonly textBy: 'line' | 'file';
   readonly maxRows: number;
   readonly policy: 'user' | 'server';
@@ -123,6 +127,8 @@ export function checkOptions(options: ImportOptions): CheckedOptions {
   const seed = options.seed ?? 0;
   if (!Number.isSafeInteger(seed) || seed < 0) refuse('The seed is not a whole number from 0 on.');
   if (options.delimiter !== undefined && options.delimiter.length !== 1) refuse('The delimiter is not one character.');
+  if (options.decimal !== undefined && !DECIMAL_SIGNS.includes(options.decimal)) refuse('The decimal sign is neither . nor ,.');
+  if (options.decimal !== undefined && options.decimal === options.delimiter) refuse('The decimal sign is the delimiter too.');
   const maxRows = options.maxRows ?? Infinity;
   if (maxRows !== Infinity && (!Number.isSafeInteger(maxRows) || maxRows < 1)) refuse('maxRows is not a whole number from 1 on.');
   const columns = new Map(Object.entries(options.columns ?? {}));
@@ -144,6 +150,7 @@ export function checkOptions(options: ImportOptions): CheckedOptions {
     missing: options.missing ?? 'refuse',
     header: options.header,
     delimiter: options.delimiter,
+    decimal: options.decimal,
     textBy: options.textBy ?? 'line',
     maxRows,
     policy: options.policy ?? 'user',

@@ -4,11 +4,13 @@
  */
 import { readFile } from 'node:fs/promises';
 import { flattened, isArrayCell, isImageCell, type Cell, type RowBatch } from './cell.js';
+import { parseJson } from './formats/exact-json.js';
 import { IMAGE_NAME } from './formats/images.js';
 import { NameTable, rowOf } from './formats/plain-cells.js';
 import { withPictures } from './formats/table-pictures.js';
 import { isMissingNumber } from './infer.js';
 import { IngestError, type Place } from './ingest-error.js';
+import { DECIMAL_HINT, isNumberInAnyStyle, plainNumber, type DecimalSign } from './number-text.js';
 import { checkOptions, type ColumnType, type ImportOptions } from './options.js';
 import { planParts } from './plan.js';
 
@@ -20,7 +22,7 @@ export interface ReadRows {
   readonly rows: readonly Readonly<Record<string, unknown>>[];
 }
 
-export interface ReadRowsOptions extends Pick<ImportOptions, 'format' | 'delimiter' | 'header'> {
+export interface ReadRowsOptions extends Pick<ImportOptions, 'format' | 'delimiter' | 'decimal' | 'header'> {
   /** Files, folders and globs. */
   readonly sources: readonly string[];
   /** Columns that the model takes; all others are left out. */
@@ -54,7 +56,8 @@ export async function* readRows(options: ReadRowsOptions): AsyncGenerator<ReadRo
         const row: Record<string, unknown> = {};
         for (const [name, type] of wanted) {
           const at = names.indexOf(name);
-          if (at >= 0) row[name] = valueOf(cells[at], type, { file: batch.file, row: batch.firstRow + i, column: name });
+          if (at >= 0)
+            row[name] = valueOf(cells[at], { type, decimal: options.decimal }, { file: batch.file, row: batch.firstRow + i, column: name });
         }
         rows.push(row);
       }
@@ -75,7 +78,7 @@ function namesIn({ names }: RowBatch, wanted: readonly (readonly [string, Column
 
 async function* importedBatches(
   source: string,
-  { format, delimiter, header, columns, workFolder }: ReadRowsOptions,
+  { format, delimiter, decimal, header, columns, workFolder }: ReadRowsOptions,
   isOneJson: boolean,
 ): AsyncGenerator<RowBatch> {
   const isTable = !IMAGE_NAME.test(source);
@@ -85,6 +88,7 @@ async function* importedBatches(
     columns: Object.fromEntries(Object.entries(columns).filter(([, type]) => type === 'image')),
     format,
     delimiter,
+    decimal,
     header: header ?? (isTable && Object.keys(columns).length > 0 ? true : undefined),
   });
   const closing: (() => Promise<void>)[] = [];
@@ -117,7 +121,7 @@ async function jsonArray(file: string): Promise<RowBatch[] | undefined> {
     throw new IngestError('SOURCE_TOO_LARGE', `A list of more than ${JSON_MAX_BYTES} bytes; write one object per line (.jsonl).`, { file });
   let list: unknown;
   try {
-    list = JSON.parse(bytes.toString('utf8').replace(/^\ufeff/, ''));
+    list = parseJson(bytes.toString('utf8').replace(/^\ufeff/, ''));
   } catch (error) {
     throw new IngestError('FORMAT_MALFORMED', `The file is not JSON (${(error as Error).message}).`, { file }, { cause: error });
   }
@@ -132,7 +136,7 @@ async function jsonArray(file: string): Promise<RowBatch[] | undefined> {
 }
 
 /** @throws IngestError VALUE_MISFIT */
-function valueOf(given: Cell, type: ColumnType, place: Place): unknown {
+function valueOf(given: Cell, { type, decimal }: { type: ColumnType; decimal: DecimalSign | undefined }, place: Place): unknown {
   const cell = type === 'number' || type === 'category' || type === 'text' ? flattened(given) : given;
   if (cell === null || cell === undefined || Number.isNaN(cell)) return null;
   if (type === 'image') return isImageCell(cell) ? cell.bytes : misfit(type, place);
@@ -142,9 +146,13 @@ function valueOf(given: Cell, type: ColumnType, place: Place): unknown {
   if (type === 'category') return String(cell).trim() === '' ? null : String(cell).trim();
   if (typeof cell !== 'string') return Number(cell);
   if (isMissingNumber(cell)) return null;
-  const value = Number(cell);
+  const value = Number(decimal === undefined ? cell : plainNumber(cell, decimal));
   if (!Number.isFinite(Math.fround(value)))
-    throw new IngestError('VALUE_MISFIT', `${JSON.stringify(cell.slice(0, 40))} is no number; the column is of type number.`, place);
+    throw new IngestError(
+      'VALUE_MISFIT',
+      `${JSON.stringify(cell.slice(0, 40))} is no number; the column is of type number.${isNumberInAnyStyle(cell) ? ` ${DECIMAL_HINT}.` : ''}`,
+      place,
+    );
   return value;
 }
 

@@ -155,6 +155,7 @@ export {
   type HeldOut,
   isStorable,
   type NumberStatistics,
+  type Dialect,
   type SplitName,
   SPLITS,
 } from './datasets/manifest.js';

@@ -204,8 +204,9 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
         latest.bytes = BigInt(of.bytes);
         latest.totalBytes = of.totalBytes === null ? null : BigInt(of.totalBytes);
       };
-      const version = await this.convert(row, { progress, requireMine, signal });
-      end = Object.assign({ state: 'READY' as const, version, finishedAt: new Date() }, forgotten(row), latest);
+      const { version, warnings } = await this.convert(row, { progress, requireMine, signal });
+      const reason = warnings.length > 0 ? storable(warnings.join(' ').slice(0, 2000)) : null;
+      end = Object.assign({ state: 'READY' as const, version, reason, finishedAt: new Date() }, forgotten(row), latest);
     } catch (error) {
       if (lost.signal.aborted) {
         this.log.warn({ import: id }, 'an import was taken over by another api');
@@ -231,7 +232,10 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
     return Object.assign({ state: 'FAILED' as const, reason: storable(reason.slice(0, 2000)), finishedAt: new Date() }, forgotten(row));
   }
 
-  private async convert(row: Row, { progress, requireMine, signal }: Conversion): Promise<string> {
+  private async convert(
+    row: Row,
+    { progress, requireMine, signal }: Conversion,
+  ): Promise<{ version: string; warnings: readonly string[] }> {
     const { teamId, createdBy: apiKeyId, name } = row;
     const { sources, uploads, options } = row.request as unknown as ImportRequest;
     const where = { teamId, id: { in: [...uploads] }, isComplete: true };
@@ -240,7 +244,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
     const inOrder = uploads.map((id) => files.find((file) => file.id === id)!);
     const by = { teamId, apiKeyId };
     const folder = await openWorkFolder(this.settings, 'imports', LEFT_AFTER_MS);
-    const manifest = await importInProcess(
+    const { manifest, warnings } = await importInProcess(
       {
         kind: 'begin',
         folder,
@@ -276,7 +280,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
       // The version is there; the sweep removes them in a day.
       this.log.warn({ err: (err as Error).message, import: row.id }, 'files of an import could not be removed');
     }
-    return version;
+    return { version, warnings };
   }
 }
 

@@ -156,7 +156,7 @@ export class DatasetImport implements Node {
   name!: string;
   @Field(() => DatasetImportState, { description: 'How far it is.' })
   state!: DatasetImportState;
-  @Field(() => String, { nullable: true, description: 'Why it failed, or what it waits for.' })
+  @Field(() => String, { nullable: true, description: 'Why it failed, what it waits for, or what it warns of.' })
   reason!: string | null;
   @Field(() => Float, { description: 'Rows that were read.' })
   rows!: number;
@@ -191,6 +191,15 @@ export class DatasetImportOptions {
   seed?: number | null;
   @Field(() => String, { nullable: true, description: 'Rows with missing values: refuse, drop or fill.' })
   missing?: string | null;
+  @Field(() => Boolean, { nullable: true, description: 'The files follow one another: windows go on from one into the next.' })
+  oneSeries?: boolean | null;
+  @Field(() => String, {
+    nullable: true,
+    description: 'The sign in front of decimals, . or , where thousands are separated or it is a comma.',
+  })
+  decimal?: string | null;
+  @Field(() => String, { nullable: true, description: 'CSV: what separates columns, one character; found in the file by default.' })
+  delimiter?: string | null;
 }
 
 @ObjectType({ description: 'It is gone: new runs cannot name it. Its shards are deleted from the data store.' })

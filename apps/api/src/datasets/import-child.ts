@@ -12,9 +12,15 @@ export interface ImportPorts {
   progress(progress: Extract<FromImport, { kind: 'progress' }>): void;
 }
 
-/** @returns the manifest as JSON @throws WorkFailedError */
-export function importInProcess(begin: BeginImport, ports: ImportPorts, signal: AbortSignal): Promise<string> {
-  return runInProcess<FromImport, string>(
+export interface Imported {
+  /** As JSON. */
+  readonly manifest: string;
+  readonly warnings: readonly string[];
+}
+
+/** @throws WorkFailedError */
+export function importInProcess(begin: BeginImport, ports: ImportPorts, signal: AbortSignal): Promise<Imported> {
+  return runInProcess<FromImport, Imported>(
     {
       entry: 'datasets/import-process.js',
       begin: begin as unknown as object,
@@ -26,7 +32,7 @@ export function importInProcess(begin: BeginImport, ports: ImportPorts, signal: 
       },
       onMessage(message, { done, fail, send }) {
         if (message.kind === 'progress') return ports.progress(message);
-        if (message.kind === 'done') return done(message.manifest);
+        if (message.kind === 'done') return done({ manifest: message.manifest, warnings: message.warnings });
         if (message.kind === 'failed') return fail(message.message, message.isOfUser);
         const { n, what, sha256, bytes } = message;
         const answer = (said: Omit<Extract<ToImport, { kind: 'answer' }>, 'kind' | 'n'>): void =>

@@ -41,7 +41,7 @@ export type FromImport =
       readonly bytes: number;
     }
   | { readonly kind: 'progress'; readonly rows: number; readonly bytes: number; readonly totalBytes: number | null }
-  | { readonly kind: 'done'; readonly manifest: string }
+  | { readonly kind: 'done'; readonly manifest: string; readonly warnings: readonly string[] }
   | { readonly kind: 'failed'; readonly message: string; readonly isOfUser: boolean };
 
 const PROGRESS_EVERY_MS = 500;
@@ -73,7 +73,7 @@ async function run(begin: BeginImport): Promise<void> {
   const sources = begin.uploads.length > 0 ? await fetchUploads(begin, fetched) : begin.sources;
   let shownAtMs = 0;
   let latest: Extract<FromImport, { kind: 'progress' }> | undefined;
-  const { manifest } = await importDataset(
+  const { manifest, warnings } = await importDataset(
     Object.assign({}, begin.options, {
       sources,
       policy: 'server' as const,
@@ -100,7 +100,10 @@ async function run(begin: BeginImport): Promise<void> {
     },
   );
   if (latest) await tell(latest);
-  await tell({ kind: 'done', manifest: JSON.stringify(manifest) });
+  // Where the files lie here is nobody's business.
+  const folders = begin.uploads.map((_, i) => path.join(fetched, String(i)) + path.sep);
+  const said = warnings.map((warning) => folders.reduce((text, own) => text.replaceAll(own, ''), warning));
+  await tell({ kind: 'done', manifest: JSON.stringify(manifest), warnings: said });
 }
 
 async function fetchUploads({ storeUrl, uploads }: BeginImport, folder: string): Promise<string[]> {

@@ -18,6 +18,9 @@ interface GivenOptions {
   readonly inOrder?: boolean | null | undefined;
   readonly seed?: number | null | undefined;
   readonly missing?: string | null | undefined;
+  readonly oneSeries?: boolean | null | undefined;
+  readonly decimal?: string | null | undefined;
+  readonly delimiter?: string | null | undefined;
 }
 
 /** As it is stored until it is carried out. */
@@ -33,6 +36,7 @@ const MAX_TEXT = 200;
 const MAX_COLUMNS = 10_000;
 const ODD = 'must not contain U+0000 or halves of characters';
 const MISSING = ['refuse', 'drop', 'fill'] as const;
+const DECIMAL_SIGNS = ['.', ','] as const;
 
 export function readImportRequest({ url, uploads, options }: GivenImport): ImportRequest | { readonly issues: readonly SpecIssue[] } {
   const issues: SpecIssue[] = [];
@@ -42,7 +46,7 @@ export function readImportRequest({ url, uploads, options }: GivenImport): Impor
   if (url && !isWebAddress(url)) refuse('url', 'must be an address that begins with https://, without a password');
   if (ids.length > MAX_UPLOADS) refuse('uploads', `must be at most ${MAX_UPLOADS}`);
   if (!ids.every(isUuid)) refuse('uploads', 'must be ids of uploads');
-  const { format, label, columns, split, inOrder, seed, missing } = options ?? {};
+  const { format, label, columns, split, inOrder, seed, missing, oneSeries, decimal, delimiter } = options ?? {};
   if (format === 'module') refuse('options.format', 'a module runs on your machine only: paceline data import --module');
   for (const [path, text] of [['format', format] as const, ['label', label] as const])
     if (text && text.length > MAX_TEXT) refuse(`options.${path}`, `must have at most ${MAX_TEXT} characters`);
@@ -56,6 +60,9 @@ export function readImportRequest({ url, uploads, options }: GivenImport): Impor
   if (seed !== undefined && seed !== null && seed < 0) refuse('options.seed', 'must be at least 0');
   const policy = MISSING.find((name) => name === missing);
   if (missing && !policy) refuse('options.missing', `must be ${MISSING.join(', ')}`);
+  const sign = DECIMAL_SIGNS.find((each) => each === decimal);
+  if (decimal && !sign) refuse('options.decimal', 'must be . or ,');
+  if (delimiter && (delimiter.length !== 1 || !isStorable(delimiter))) refuse('options.delimiter', 'must be one character');
   if (issues.length > 0) return { issues };
   const [train = 1, validation = 0, test = 0] = split ?? [];
   const read: ImportRequest['options'] = {
@@ -67,6 +74,9 @@ export function readImportRequest({ url, uploads, options }: GivenImport): Impor
     inOrder: inOrder ?? undefined,
     seed: seed ?? undefined,
     missing: policy,
+    oneSeries: oneSeries ?? undefined,
+    decimal: sign,
+    delimiter: delimiter || undefined,
   };
   return { sources: url ? [url] : [], uploads: ids, options: read };
 }

@@ -32,6 +32,8 @@ interface ImportFlags {
   readonly module?: string;
   /** Undefined: found out. */
   readonly header?: boolean;
+  readonly decimal?: string;
+  readonly delimiter?: string;
 }
 
 const MAX_SOURCE_CHARACTERS = 500;
@@ -133,6 +135,8 @@ function optionsOf(given: readonly string[], flags: ImportFlags): ImportOptions 
     seed: flags.seed,
     missing: flags.missing,
     header: flags.header,
+    decimal: flags.decimal,
+    delimiter: flags.delimiter,
     policy: 'user',
   };
   // The importer checks the words among them, and says what there is.

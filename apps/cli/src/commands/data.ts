@@ -1,6 +1,7 @@
 /** `paceline data`: datasets of the team, from a file to what runs train on. */
 import type { Command } from 'commander';
 import { wholeNumber, type Act } from '../command.js';
+import { decimalOption, delimiterOption } from '../table-options.js';
 import { DATASET_ARGUMENT } from '../which-dataset.js';
 import { importData } from './data-import.js';
 import { listData, previewData, removeData, showData, verifyData } from './data-look.js';
@@ -29,6 +30,8 @@ export function addDataCommands(program: Command, act: Act): void {
     .option('--eval-file <source>', 'a file that is the validation split')
     .option('--test-file <source>', 'a file that is the test split')
     .option('--module <file>', 'a JavaScript module that yields rows; it runs on this machine only')
+    .addOption(decimalOption())
+    .addOption(delimiterOption())
     .option('--header', 'CSV: the first row is names, also where these are numbers')
     .option('--no-header', 'CSV: the first row is data')
     .addHelpText('after', EXAMPLES)

@@ -7,8 +7,9 @@ import { UserError } from '@paceline/runtime/user-error';
 import { BUILT_IN_DATASETS, MEASURED_NAMES } from '@paceline/spec';
 import { type Command, Option } from 'commander';
 import type { Act, CommandContext } from '../command.js';
-import { exampleRows, inputRows } from '../model-rows.js';
+import { exampleRows, inputRows, type TableFlags } from '../model-rows.js';
 import { intoFile } from '../output-file.js';
+import { decimalOption, delimiterOption } from '../table-options.js';
 import { clean } from '../terminal/clean.js';
 import { printClasses, printMatrix, valuesLine } from '../show-predictions.js';
 import { decimals } from '../terminal/format.js';
@@ -26,6 +27,8 @@ export function addPredictCommands(program: Command, act: Act): void {
     )
     .argument('<model>', TRAINED_MODEL_ARGUMENT)
     .requiredOption('--data <data>', 'a dataset: NAME or NAME@VERSION; or a file, or a folder of images with a folder for each class')
+    .addOption(decimalOption())
+    .addOption(delimiterOption())
     .action(act(evaluate));
   program
     .command('predict')
@@ -38,15 +41,19 @@ export function addPredictCommands(program: Command, act: Act): void {
     .requiredOption('-i, --input <files...>', 'rows: tables, images, folders of images')
     .option('-o, --out <file>', 'where to write the predictions: .csv or .json (default: CSV on stdout)')
     .addOption(new Option('--force', 'replace an existing file'))
+    .addOption(decimalOption())
+    .addOption(delimiterOption())
     .action(act(predict));
 }
 
 async function evaluate(context: CommandContext, command: Command, reference: string): Promise<number> {
-  const { data } = command.opts<{ data: string }>();
+  const { data, ...flags } = command.opts<{ data: string } & TableFlags>();
   const { evaluateModel } = await import('@paceline/models');
   const clients: PacelineClient[] = [];
   try {
-    const result = await withModel(context, reference, async (model) => evaluateModel(model, await dataOf(context, model, data, clients)));
+    const result = await withModel(context, reference, async (model) =>
+      evaluateModel(model, await dataOf(context, model, { data, flags }, clients)),
+    );
     show(context, result, data);
     return EXIT.ok;
   } finally {
@@ -55,11 +62,16 @@ async function evaluate(context: CommandContext, command: Command, reference: st
 }
 
 /** A built-in dataset, or else what is there as a file, or else a dataset of the team. */
-async function dataOf(context: CommandContext, model: ModelFolder, data: string, clients: PacelineClient[]): Promise<EvaluationData> {
+async function dataOf(
+  context: CommandContext,
+  model: ModelFolder,
+  { data, flags }: { readonly data: string; readonly flags: TableFlags },
+  clients: PacelineClient[],
+): Promise<EvaluationData> {
   if ((BUILT_IN_DATASETS as readonly string[]).includes(data)) return { kind: 'built-in', name: data };
   const { userDirectories } = await import('@paceline/runtime');
   const { cache } = userDirectories(context.env);
-  if (await isThere(data)) return { kind: 'rows', rows: exampleRows(model, data, cache) };
+  if (await isThere(data)) return { kind: 'rows', rows: exampleRows(model, data, cache, flags) };
   const client = context.connect();
   clients.push(client);
   await whichDataset(client, data);
@@ -111,7 +123,7 @@ function show({ terminal }: CommandContext, result: Evaluation, data: string): v
 const inWords = (name: string): string => name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 
 async function predict(context: CommandContext, command: Command, reference: string): Promise<number> {
-  const { input, out, force } = command.opts<{ input: string[]; out?: string; force?: boolean }>();
+  const { input, out, force, ...flags } = command.opts<{ input: string[]; out?: string; force?: boolean } & TableFlags>();
   const { terminal } = context;
   const ending = out === undefined ? '.csv' : path.extname(out).toLowerCase();
   if (ending !== '.csv' && ending !== '.json')
@@ -125,7 +137,7 @@ async function predict(context: CommandContext, command: Command, reference: str
   const compute = async (): Promise<readonly Prediction[]> => {
     const predictions = await withModel(context, reference, async (model) => {
       const found: Prediction[] = [];
-      for await (const one of predictRows(model, inputRows(model, input, cache))) found.push(one);
+      for await (const one of predictRows(model, inputRows(model, input, cache, flags))) found.push(one);
       return found;
     });
     if (predictions.length > 0) return predictions;

@@ -48,6 +48,7 @@ function ImportState({ each }: { each: Import }): ReactNode {
     return (
       <p className="import-state note">
         Ready: version <code>{shortVersion(version ?? '')}</code>
+        {why && ` ${why}`}
       </p>
     );
   const told =

@@ -62,6 +62,7 @@ function planOf(resolution: Resolution, features: Features | undefined): Feature
     span,
     examples,
     evaluateOn,
+    dialect: resolution.manifest.dialect,
   };
 }
 

@@ -7,7 +7,7 @@ import { IngestError } from '../ingest-error.js';
 import type { ByteReader } from '../sources/byte-reader.js';
 import { splitInName, type SourceFile } from '../sources/source-file.js';
 import type { SplitName } from '@paceline/spec';
-import { elementsOf, type ElementType } from './elements.js';
+import { elementsOf, scalarsOf, type ElementType } from './elements.js';
 
 /** Reads the cells of rows one after the other. */
 export interface ArrayColumn {
@@ -63,8 +63,8 @@ export function elementColumn(
   const rowBytes = elements * type.bytes;
   const isScalar = cellShape.length === 0;
   const cells = (bytes: Uint8Array): Cell[] => {
+    if (isScalar) return scalarsOf(bytes, type);
     const values = elementsOf(bytes, type);
-    if (isScalar) return type.name === 'bool' ? Array.from(values, Boolean) : Array.from(values);
     return Array.from({ length: values.length / elements }, (_, i) => ({
       kind: 'array' as const,
       values: values.subarray(i * elements, (i + 1) * elements),

@@ -5,12 +5,14 @@
 import { isUtf8 } from 'node:buffer';
 import { Parser, type CsvError } from 'csv-parse';
 import type { Cell, RowBatch } from '../cell.js';
-import { checkNames, isMissingNumber, isNumberText } from '../infer.js';
+import { checkNames, isMissingNumber } from '../infer.js';
 import { IngestError } from '../ingest-error.js';
+import { isNumberText, type DecimalSign } from '../number-text.js';
+import type { CheckedOptions } from '../options.js';
 import { unpacked } from '../sources/compression.js';
 import type { SourceContext, SourceFile } from '../sources/source-file.js';
 
-const DELIMITERS = [',', ';', '\t', '|'];
+export const DELIMITERS: readonly string[] = [',', ';', '\t', '|'];
 const SNIFF_BYTES = 64 << 10;
 /** Pieces of this size give batches of some hundred rows. */
 const PIECE_BYTES = 64 << 10;
@@ -23,7 +25,8 @@ export async function* readCsv(file: SourceFile, context: SourceContext, isTsv: 
   let sniffedBytes = 0;
   const start = (): CsvRows => {
     const text = new TextDecoder().decode(Buffer.concat(sniffed).subarray(0, SNIFF_BYTES));
-    return new CsvRows(file.name, options.delimiter ?? (isTsv ? '\t' : delimiterOf(text)), options.header, options.limits.rowBytes);
+    const delimiter = options.delimiter ?? (isTsv ? '\t' : delimiterOf(text, options.decimal));
+    return new CsvRows(file.name, delimiter, options);
   };
   try {
     for await (const whole of unpacked(file, context)) {
@@ -93,7 +96,7 @@ function wholeCharacters(bytes: Uint8Array): number {
 }
 
 /** Whichever of the delimiters the first line has most of, outside of quotes. */
-export function delimiterOf(text: string): string {
+export function delimiterOf(text: string, decimal?: DecimalSign): string {
   const counts = new Map<string, number>();
   let isQuoted = false;
   for (const character of text) {
@@ -102,6 +105,8 @@ export function delimiterOf(text: string): string {
       if (counts.size > 0) break;
     } else if (!isQuoted && DELIMITERS.includes(character)) counts.set(character, (counts.get(character) ?? 0) + 1);
   }
+  // A decimal comma separates no columns, unless nothing else does.
+  if (decimal === ',' && counts.size > 1) counts.delete(',');
   let found = ',';
   for (const [delimiter, count] of counts) if (count > (counts.get(found) ?? 0)) found = delimiter;
   return found;
@@ -128,14 +133,13 @@ class CsvRows {
   constructor(
     private readonly file: string,
     delimiter: string,
-    private readonly header: boolean | undefined,
-    maxRowBytes: number,
+    private readonly options: CheckedOptions,
   ) {
     this.parser = new RowParser({
       delimiter,
       bom: true,
       skip_empty_lines: true,
-      max_record_size: maxRowBytes,
+      max_record_size: options.limits.rowBytes,
     });
     this.parser.on('error', (error) => (this.failure ??= error));
     this.parser.resume();
@@ -173,11 +177,12 @@ class CsvRows {
     if (!this.names) {
       if (this.first) body = [this.first, ...rows];
       if (body.length === 0) return undefined;
-      if (body.length === 1 && this.header === undefined && !isEnd) {
+      const { header, decimal } = this.options;
+      if (body.length === 1 && header === undefined && !isEnd) {
         this.first = body[0];
         return undefined;
       }
-      const hasHeader = this.header ?? looksLikeHeader(body[0]!, body.slice(1, 20));
+      const hasHeader = header ?? looksLikeHeader(body[0]!, body.slice(1, 20), decimal);
       this.names = hasHeader ? named(body[0]!) : body[0]!.map((_, i) => `column${i + 1}`);
       if (hasHeader) body = body.slice(1);
       checkNames(this.names, this.file);
@@ -206,18 +211,19 @@ class CsvRows {
 const named = (header: readonly string[]): string[] => header.map((name, i) => name.trim() || `column${i + 1}`);
 
 /** Names are no numbers, differ, and stand above something that is not like them. Where each column of numbers begins with a word, it is a name, whatever the others are. */
-function looksLikeHeader(first: readonly string[], rows: readonly string[][]): boolean {
+function looksLikeHeader(first: readonly string[], rows: readonly string[][], decimal: DecimalSign | undefined): boolean {
+  const isNumber = (cell: string): boolean => isNumberText(cell, decimal);
   const ofNumbers = first
     .map((_, i) => i)
     .filter((i) => {
       const cells = rows.map((row) => row[i] ?? '').filter((cell) => !isMissingNumber(cell));
-      return cells.length > 0 && cells.every(isNumberText);
+      return cells.length > 0 && cells.every(isNumber);
     });
-  const isWord = (cell: string): boolean => !isMissingNumber(cell) && !isNumberText(cell);
+  const isWord = (cell: string): boolean => !isMissingNumber(cell) && !isNumber(cell);
   if (ofNumbers.length > 0 && ofNumbers.every((i) => isWord(first[i]!))) return true;
-  if (first.some((name) => isNumberText(name)) || new Set(first).size < first.length) return false;
+  if (first.some(isNumber) || new Set(first).size < first.length) return false;
   if (rows.length === 0) return true;
-  if (rows.some((row) => row.some((cell) => isNumberText(cell)))) return true;
+  if (rows.some((row) => row.some(isNumber))) return true;
   // All texts: a header is then what people write; a word of it that occurs again below was a value.
   return !rows.some((row) => row.some((cell, i) => cell !== '' && cell === first[i]));
 }

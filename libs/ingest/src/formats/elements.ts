@@ -55,6 +55,22 @@ function readerOf(name: ElementType['name'], view: DataView, little: boolean): (
   }
 }
 
+/** A bigint where a number would lose digits. */
+export const wholeOf = (digits: bigint | string): number | bigint => {
+  const value = Number(digits);
+  return Number.isSafeInteger(value) ? value : BigInt(digits);
+};
+
+/** Single numbers: of 64 bits with all digits, as they may be ids. */
+export function scalarsOf(bytes: Uint8Array, type: ElementType): (number | bigint | boolean)[] {
+  const { name, isLittleEndian: little } = type;
+  if (name === 'bool') return Array.from(bytes, Boolean);
+  if (name !== 'i64' && name !== 'u64') return Array.from(elementsOf(bytes, type));
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const at = (offset: number): bigint => (name === 'i64' ? view.getBigInt64(offset, little) : view.getBigUint64(offset, little));
+  return Array.from({ length: bytes.length / type.bytes }, (_, i) => wholeOf(at(i * type.bytes)));
+}
+
 /** IEEE 754 binary16. */
 function half(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;

@@ -304,7 +304,7 @@ async function tar(entries: readonly (readonly [string, Buffer])[]): Promise<Buf
   return Buffer.concat(pieces);
 }
 
-type FeatureValue = { floats: number[] } | { integers: number[] } | { bytes: Uint8Array };
+type FeatureValue = { floats: number[] } | { integers: (number | bigint)[] } | { bytes: Uint8Array };
 
 function example(features: Record<string, FeatureValue>): Buffer {
   const writer = protobuf.Writer.create();
@@ -317,7 +317,10 @@ function example(features: Record<string, FeatureValue>): Buffer {
       writer.ldelim().ldelim();
     } else if ('integers' in value) {
       writer.uint32(26).fork().uint32(10).fork();
-      for (const number of value.integers) writer.int64(number);
+      for (const number of value.integers)
+        writer.int64(
+          typeof number === 'number' ? number : { low: Number(number & 0xffffffffn), high: Number(number >> 32n), unsigned: false },
+        );
       writer.ldelim().ldelim();
     } else writer.uint32(10).fork().uint32(10).bytes(value.bytes).ldelim();
     writer.ldelim().ldelim();
@@ -354,6 +357,28 @@ test('pictures that a table names are read beside it; on a server only from the 
   expect((await bench.import({ sources: [inside], ...server, maxRows: 1 })).train).toHaveLength(1);
   const missing = { code: 'SOURCE_NOT_FOUND', file: inside, row: 2, column: 'photo' };
   expect(await refusal(bench.import({ sources: [inside], columns }))).toMatchObject(missing);
+});
+
+test('ids beyond 2^53 keep their digits in every format', async () => {
+  const ids = [2n ** 53n, 2n ** 53n + 1n, -(2n ** 60n) - 1n, 7n];
+  const words = ids.map(String);
+  const lines = ids.map((id) => `{"id":${id},"quoted":"\\"${id}: 1","more":{"list":[16777217]}}`).join('\n');
+  const sources = [
+    await bench.write('ids.jsonl', lines),
+    await bench.write('id.npy', npy('<i8', [4], bytesOf(BigInt64Array.from(ids)))),
+    await bench.write('ids.tfrecord', Buffer.concat(ids.map((id) => tfRecord(example({ id: { integers: [id] } }))))),
+  ];
+  for (const source of sources) {
+    const { train } = await bench.import({ sources: [source], columns: { id: 'category' } });
+    expect(train.map(({ id }) => id)).toEqual(words);
+    const { warnings } = await bench.import({ sources: [source], columns: { id: 'number' } });
+    expect(warnings[0]).toContain(
+      `"id" has whole numbers beyond 2^24 that float32 does not hold, such as ${words[1]}: import it as a category`,
+    );
+  }
+  const { train, warnings } = await bench.import({ sources: [sources[0]!], columns: { quoted: 'text', id: 'ignore' } });
+  expect(train[1]).toMatchObject({ quoted: `"${words[1]}: 1` });
+  expect(warnings).toEqual([expect.stringMatching(/^Column "more.list" has .* such as 16777217: leave it out/)]);
 });
 
 test('more lines and files than a call may have arguments', async () => {

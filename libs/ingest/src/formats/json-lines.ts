@@ -3,6 +3,7 @@ import { BATCH_ROWS, type Cell, type RowBatch } from '../cell.js';
 import { IngestError, plain } from '../ingest-error.js';
 import { linesOf } from '../sources/lines.js';
 import type { SourceContext, SourceFile } from '../sources/source-file.js';
+import { parseJson } from './exact-json.js';
 import { NameTable, rowOf } from './plain-cells.js';
 
 export async function* readJsonLines(file: SourceFile, context: SourceContext): AsyncGenerator<RowBatch> {
@@ -26,7 +27,7 @@ export async function* readJsonLines(file: SourceFile, context: SourceContext): 
 function objectOf(line: string, place: { file: string; row: number }): object {
   let value: unknown;
   try {
-    value = JSON.parse(line);
+    value = parseJson(line);
   } catch (error) {
     const hint = place.row === 1 && line.trim() === '[' ? ' The file is one JSON array; write one object per line, without the array.' : '';
     throw new IngestError('FORMAT_MALFORMED', `The line is not JSON (${plain((error as Error).message)}).${hint}`, place, { cause: error });

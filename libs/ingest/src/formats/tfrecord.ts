@@ -9,6 +9,7 @@ import { ByteReader } from '../sources/byte-reader.js';
 import { unpacked } from '../sources/compression.js';
 import type { SourceContext, SourceFile } from '../sources/source-file.js';
 import { maskedCrc32c } from './crc32c.js';
+import { wholeOf } from './elements.js';
 import { NameTable } from './plain-cells.js';
 import { isPicture, recordRow } from './records.js';
 
@@ -72,7 +73,7 @@ function within(reader: protobuf.Reader, read: (end: number) => void): boolean {
   return true;
 }
 
-type Feature = { readonly bytes: Uint8Array[] } | { readonly floats: number[] } | { readonly integers: number[] } | undefined;
+type Feature = { readonly bytes: Uint8Array[] } | { readonly floats: number[] } | { readonly integers: (number | bigint)[] } | undefined;
 
 /** tensorflow/core/example/example.proto and feature.proto. */
 function exampleOf(record: Uint8Array, kinds: Map<string, 'text' | 'bytes'>, place: Place): object {
@@ -116,15 +117,15 @@ function readFeature(reader: protobuf.Reader, end: number): Feature {
     return within(reader, (listEnd) => {
       if (field === 1) feature = { bytes: byteLists(reader, listEnd) };
       else if (field === 2) feature = { floats: numbers(reader, listEnd, () => reader.float()) };
-      else feature = { integers: numbers(reader, listEnd, () => Number(reader.int64().toString())) };
+      else feature = { integers: numbers(reader, listEnd, () => wholeOf(reader.int64().toString())) };
     });
   });
   return feature;
 }
 
 /** Numbers come packed, or one by one from old writers. */
-function numbers(reader: protobuf.Reader, end: number, read: () => number): number[] {
-  const values: number[] = [];
+function numbers<N>(reader: protobuf.Reader, end: number, read: () => N): N[] {
+  const values: N[] = [];
   fieldsOf(reader, end, (field, wire) => {
     if (field !== 1) return false;
     if (wire !== 2) values.push(read());
@@ -153,7 +154,9 @@ function valueOf(name: string, feature: Feature, kinds: Map<string, 'text' | 'by
   if ('floats' in feature) return flat(Float32Array.from(feature.floats));
   if ('integers' in feature) {
     const { integers } = feature;
-    return flat(integers.every((value) => value === (value | 0)) ? Int32Array.from(integers) : Float64Array.from(integers));
+    const values = integers.map(Number);
+    const exact = integers.length === 1 && typeof integers[0] === 'bigint' ? integers[0] : undefined;
+    return flat(values.every((value) => value === (value | 0)) ? Int32Array.from(values) : Float64Array.from(values), exact);
   }
   const [bytes, ...more] = feature.bytes;
   if (bytes === undefined) return undefined;
@@ -168,11 +171,12 @@ function valueOf(name: string, feature: Feature, kinds: Map<string, 'text' | 'by
   return text;
 }
 
-const flat = (values: Float32Array | Int32Array | Float64Array): ArrayCell => ({
+const flat = (values: Float32Array | Int32Array | Float64Array, exact?: bigint): ArrayCell => ({
   kind: 'array',
   values,
   shape: [values.length],
   isFlat: true,
+  exact,
 });
 
 /** Control characters are a sign of numbers that were written as bytes. */

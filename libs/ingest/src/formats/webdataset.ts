@@ -7,6 +7,7 @@ import { IngestError } from '../ingest-error.js';
 import { ByteReader } from '../sources/byte-reader.js';
 import { tarEntries, type ArchiveEntry } from '../sources/tar.js';
 import { splitInName, type SourceContext, type SourceFile } from '../sources/source-file.js';
+import { parseJson } from './exact-json.js';
 import { openNpy } from './npy.js';
 import { NameTable } from './plain-cells.js';
 import { recordRow } from './records.js';
@@ -108,7 +109,7 @@ function stacked(cells: readonly Cell[], place: { file: string; row: number }): 
   const values: number[] = [];
   let inner: readonly number[] = [];
   for (const cell of cells) {
-    if (typeof cell === 'number' || typeof cell === 'boolean') values.push(Number(cell));
+    if (typeof cell === 'number' || typeof cell === 'boolean' || typeof cell === 'bigint') values.push(Number(cell));
     else if (typeof cell === 'object' && cell?.kind === 'array') {
       inner = cell.shape;
       for (let i = 0; i < cell.values.length; i++) values.push(cell.values[i]!);
@@ -131,7 +132,7 @@ function textOf(bytes: Uint8Array, place: { file: string; row: number }): string
 
 function jsonOf(text: string, place: { file: string; row: number }): unknown {
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch (error) {
     throw new IngestError('FORMAT_MALFORMED', `It is not JSON (${(error as Error).message}).`, place, { cause: error });
   }

@@ -6,7 +6,7 @@
  * All arithmetic is in float64 on float32 values, and each result is rounded to float32 once.
  */
 import { z } from 'zod';
-import { DATASET_LIMITS, SPLITS } from './manifest.js';
+import { DATASET_LIMITS, dialectSchema, SPLITS } from './manifest.js';
 import { rowFormatSchema } from './row-format.js';
 
 const column = z.string().min(1).max(200);
@@ -101,6 +101,8 @@ export const featurePlanSchema = z.strictObject({
   span: z.int().min(1),
   examples: z.partialRecord(z.enum(SPLITS), z.int().min(0)),
   evaluateOn: z.enum(SPLITS),
+  /** Of the files that the dataset was made of. */
+  dialect: dialectSchema.optional(),
 });
 export type FeaturePlan = z.output<typeof featurePlanSchema>;
 

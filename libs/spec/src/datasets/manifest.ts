@@ -138,6 +138,13 @@ const splitSchema = z.strictObject({
     .optional(),
 });
 
+/** How the files of the source were written, where the user had to say it: files of rows for a trained model are read in the same way. */
+export const dialectSchema = z.strictObject({
+  decimal: z.enum(['.', ',']).optional(),
+  delimiter: z.string().length(1).optional(),
+});
+export type Dialect = z.output<typeof dialectSchema>;
+
 export const datasetManifestSchema = z
   .strictObject({
     format: z.literal('paceline.dataset'),
@@ -150,6 +157,7 @@ export const datasetManifestSchema = z
     dropped: z.strictObject({ missing: count }),
     /** Rows lie in the order of the source: windows over time may be cut from them. */
     isOrdered: z.boolean(),
+    dialect: dialectSchema.optional(),
   })
   .superRefine((manifest, ctx) => {
     const names = new Set<string>();
