@@ -86,6 +86,8 @@ export interface IngestLimits {
   /** Files of a folder, a glob or an archive. */
   readonly files: number;
   readonly requestDeadlineMs: number;
+  /** How long a server may be silent. */
+  readonly idleMs: number;
 }
 
 export const DEFAULT_LIMITS: IngestLimits = {
@@ -95,6 +97,7 @@ export const DEFAULT_LIMITS: IngestLimits = {
   rowBytes: 32 << 20,
   files: 20_000_000,
   requestDeadlineMs: 6 * 3_600_000,
+  idleMs: 60_000,
 };
 
 export interface CheckedOptions {

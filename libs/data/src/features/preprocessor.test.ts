@@ -223,6 +223,8 @@ describe('rows that somebody has at hand', () => {
     [{ photo: Uint8Array.of(1, 2, 3) }, 'row 1, column "photo": it is no PNG, JPEG or WebP file'],
     [{ path: [1, 2, 3] }, 'row 1, column "path": must have elements of 2 numbers; there are 3 numbers'],
     [{ color: {} }, 'row 1, column "color": must be a text, not object'],
+    [{ size: 1e39 }, 'row 1, column "size": must be a number that float32 holds, not 1e+39'],
+    [{ size: '0x10' }, 'row 1, column "size": must be a number, not "0x10"'],
   ])('%j is refused', async (wrong, message) => {
     const plan = await planFor(EVERYTHING);
     await expect(new Preprocessor(plan, decodeImage).inputs([rows[0]!, Object.assign({}, rows[1], wrong)])).rejects.toMatchObject({
@@ -230,6 +232,16 @@ describe('rows that somebody has at hand', () => {
       message: `rows: ${message}`,
     });
   });
+});
+
+it('blanks around a category are none of it, as in an import', async () => {
+  const plan = await planFor(EVERYTHING);
+  const [plain, blank] = await Promise.all(
+    [(color: unknown) => color, (color: unknown) => (typeof color === 'string' ? ` ${color} ` : '  ')].map((of) =>
+      new Preprocessor(plan, decodeImage).inputs(rows.map((row) => Object.assign({}, row, { color: of(row['color']) }))),
+    ),
+  );
+  expect(blank).toEqual(plain);
 });
 
 describe('images', () => {

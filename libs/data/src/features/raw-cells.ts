@@ -72,7 +72,8 @@ export class RawCells implements Cells {
     const found = Int32Array.from(this.given, (row, i) => {
       const value = row[column];
       if (isMissing(value)) return -1;
-      const text = this.text(value, i, column);
+      const text = this.text(value, i, column).trim();
+      if (text === '') return -1;
       if (!codes.has(text)) codes.set(text, codes.size);
       return codes.get(text)!;
     });
@@ -104,10 +105,16 @@ export class RawCells implements Cells {
   }
 
   private number(value: unknown, row: number, column: string): number {
-    if (typeof value === 'number' && !Number.isNaN(value)) return value;
-    if (typeof value === 'boolean' || typeof value === 'bigint') return Number(value);
-    if (typeof value === 'string' && value.trim() !== '' && !Number.isNaN(Number(value))) return Number(value);
-    return Number.isNaN(value) ? NaN : this.refuse(row, column, 'must be a number', value);
+    if (typeof value === 'number' || typeof value === 'boolean' || typeof value === 'bigint')
+      return this.bounded(Number(value), row, column);
+    // Number() takes 0x1f too.
+    const isNumber = typeof value === 'string' && value.trim() !== '' && !Number.isNaN(Number(value)) && !/^\s*0[xob]/i.test(value);
+    return isNumber ? this.bounded(Number(value), row, column) : this.refuse(row, column, 'must be a number', value);
+  }
+
+  private bounded(value: number, row: number, column: string): number {
+    const isTooLarge = !Number.isNaN(value) && !Number.isFinite(Math.fround(value));
+    return isTooLarge ? this.refuse(row, column, `must be a number that float32 holds, not ${value}`) : value;
   }
 
   private elements(value: unknown, row: number, column: string): readonly number[] | FixedCells {

@@ -29,7 +29,7 @@ export async function* readCsv(file: SourceFile, context: SourceContext, isTsv: 
     return new CsvRows(file.name, delimiter, options);
   };
   try {
-    for await (const whole of unpacked(file, context)) {
+    for await (const whole of littleEndian(unpacked(file, context))) {
       for (let from = 0; from < whole.length; from += PIECE_BYTES) {
         const piece = whole.subarray(from, from + PIECE_BYTES);
         encoding.push(piece);
@@ -53,6 +53,28 @@ export async function* readCsv(file: SourceFile, context: SourceContext, isTsv: 
   } finally {
     parser?.close();
   }
+}
+
+/** UTF-16 in the other order of bytes, which the parser does not read, by its byte order mark. All else as it is. */
+async function* littleEndian(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  let isSwapped: boolean | undefined;
+  let rest: Uint8Array = new Uint8Array(0);
+  for await (const piece of pieces) {
+    if (isSwapped === false) {
+      yield piece;
+      continue;
+    }
+    const bytes = Buffer.concat([rest, piece]);
+    if (isSwapped === undefined && bytes.length < 2) {
+      rest = bytes;
+      continue;
+    }
+    isSwapped ??= bytes[0] === 0xfe && bytes[1] === 0xff;
+    const end = isSwapped ? bytes.length - (bytes.length % 2) : bytes.length;
+    rest = bytes.subarray(end);
+    yield isSwapped ? bytes.subarray(0, end).swap16() : bytes;
+  }
+  if (rest.length > 0) yield rest;
 }
 
 /** Bytes that are no UTF-8 would all be read as one character: Müller and Möller would be one word. UTF-16 says by its first bytes that it is. */

@@ -381,6 +381,23 @@ test('ids beyond 2^53 keep their digits in every format', async () => {
   expect(warnings).toEqual([expect.stringMatching(/^Column "more.list" has .* such as 16777217: leave it out/)]);
 });
 
+test('CSV in UTF-16 of both orders of bytes', async () => {
+  const text = 'name,größe\nälpha,1\nbeta,2\n'.repeat(1) + 'gamma,3\n'.repeat(20_000);
+  const little = Buffer.from(`\ufeff${text}`, 'utf16le');
+  const [le, be] = [await bench.write('le.csv', little), await bench.write('be.csv', Buffer.from(little).swap16())];
+  const [first, second] = [await bench.import({ sources: [le] }), await bench.import({ sources: [be] })];
+  expect(first.train.slice(0, 2)).toEqual([{ name: 'älpha', größe: 1 }, { name: 'beta', größe: 2 }]); // oxfmt-ignore
+  expect(second.version).toBe(first.version);
+});
+
+test('a pattern of pictures has the classes of its folders', async () => {
+  for (const name of ['train/rose', 'train/tulip', 'test/rose']) await bench.write(`garden/${name}/1.png`, await picture(7));
+  const at = path.join(bench.folder, 'source', 'garden');
+  const folder = await bench.import({ sources: [at] });
+  expect((await bench.import({ sources: [`${at}/**/*.png`] })).version).toBe(folder.version);
+  expect((await bench.import({ sources: [`${at}/train/*/*.png`] })).train.map(({ label }) => label)).toEqual(['rose', 'tulip']);
+});
+
 test('more lines and files than a call may have arguments', async () => {
   const lines = await bench.write('many-lines.txt', '\n'.repeat(150_000));
   expect((await bench.import({ sources: [lines], textBy: 'file' })).train).toHaveLength(1);

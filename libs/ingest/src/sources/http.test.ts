@@ -158,3 +158,29 @@ test('bodies that are too long, say so or not, break off, or never come', async 
   expect(await at('gone')).toMatchObject({ code: 'SOURCE_NOT_FOUND' });
   expect((await at('silent', { requestDeadlineMs: 100 })).message).toMatch(/longer than the deadline/);
 });
+
+test('silence counts while a piece is waited for, and not while the reader is busy', async () => {
+  const port = await serve((request, response) => {
+    if (request.url === '/ends') return void response.writeHead(200).write('a,b\n');
+    const piece = Buffer.alloc(64 << 10);
+    const more = (left: number): void => {
+      if (left === 0) return void response.end();
+      if (response.write(piece)) more(left - 1);
+      else response.once('drain', () => more(left - 1));
+    };
+    more(100);
+  });
+  const within = context({ limits: { idleMs: 150 } });
+  let bytes = 0;
+  for await (const piece of httpFile(`http://127.0.0.1:${port}/long`, undefined, within, reach()).open()) {
+    if (bytes === 0) await new Promise((resolve) => setTimeout(resolve, 400));
+    bytes += piece.length;
+  }
+  expect(bytes).toBe(100 * (64 << 10));
+  expect((await refusal(read(`http://127.0.0.1:${port}/ends`, reach(), within))).message).toMatch(/nothing was heard for 0.15 s/);
+});
+
+test('a name that is no UTF-8 is a name', () => {
+  expect(httpFile('http://127.0.0.1/a%ff%20b.csv', undefined, context(), reach()).relative).toBe('a%ff%20b.csv');
+  expect(httpFile('http://127.0.0.1/a%20b%.csv', undefined, context(), reach()).relative).toBe('a b%.csv');
+});

@@ -13,7 +13,6 @@ import type { Access } from '../options.js';
 import type { SourceContext, SourceFile } from './source-file.js';
 
 const REDIRECTS_MAX = 5;
-const IDLE_MS = 60_000;
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
 /** What may be reached. Tests bring rules of their own, as nothing else is reachable for them. */
@@ -62,8 +61,17 @@ export function httpFile(
 ): SourceFile {
   const url = checkedUrl(location, undefined, reach);
   const name = shownUrl(url);
-  const relative = decodeURIComponent(/[^/]*$/.exec(url.pathname.replace(/%(?![0-9a-f]{2})/gi, '%25'))?.[0] ?? '') || url.hostname;
+  const relative = decoded(/[^/]*$/.exec(url.pathname)?.[0] ?? '') || url.hostname;
   return { name, relative, split, bytes: undefined, path: undefined, open: () => body(url, name, reach, context) };
+}
+
+/** What is no UTF-8 stays as it is written. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part.replace(/%(?![0-9a-f]{2})/gi, '%25'));
+  } catch {
+    return part;
+  }
 }
 
 /** Without its query, which may be a signature. */
@@ -90,15 +98,15 @@ const forbiddenAddress = (place: { file: string }): IngestError =>
 async function* body(first: URL, name: string, reach: Reach, context: SourceContext): AsyncGenerator<Uint8Array> {
   const deadline = AbortSignal.timeout(context.options.limits.requestDeadlineMs);
   const signal = context.signal ? AbortSignal.any([context.signal, deadline]) : deadline;
-  const { sourceBytes } = context.options.limits;
+  const { sourceBytes, idleMs } = context.options.limits;
   const tooLarge = (): IngestError => new IngestError('SOURCE_TOO_LARGE', `The answer has more than ${sourceBytes} bytes.`, { file: name });
   let response: IncomingMessage | undefined;
   try {
-    response = await answered(first, reach, signal);
+    response = await answered(first, reach, { signal, idleMs });
     const claimed = Number(response.headers['content-length'] ?? NaN);
     if (claimed > sourceBytes) throw tooLarge();
     let bytes = 0;
-    for await (const piece of response as AsyncIterable<Uint8Array>) {
+    for await (const piece of heard(response, idleMs)) {
       bytes += piece.length;
       if (bytes > sourceBytes) throw tooLarge();
       context.traffic.bytesRead += piece.length;
@@ -115,11 +123,29 @@ async function* body(first: URL, name: string, reach: Reach, context: SourceCont
   }
 }
 
+const silent = (idleMs: number): Error => new Error(`nothing was heard for ${idleMs / 1000} s`);
+
+/** The pieces of a body. Silence is counted while one is waited for, and not while whoever takes them is busy. */
+async function* heard(response: IncomingMessage, idleMs: number): AsyncGenerator<Uint8Array> {
+  const pieces = (response as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]();
+  for (;;) {
+    const timer = setTimeout(() => response.destroy(silent(idleMs)), idleMs);
+    const next = await pieces.next().finally(() => clearTimeout(timer));
+    if (next.done === true) return;
+    yield next.value;
+  }
+}
+
+interface Patience {
+  readonly signal: AbortSignal;
+  readonly idleMs: number;
+}
+
 /** The answer after its redirects. */
-async function answered(first: URL, reach: Reach, signal: AbortSignal): Promise<IncomingMessage> {
+async function answered(first: URL, reach: Reach, patience: Patience): Promise<IncomingMessage> {
   let url = first;
   for (let redirects = 0; redirects <= REDIRECTS_MAX; redirects++) {
-    const response = await asked(url, reach, signal);
+    const response = await asked(url, reach, patience);
     const status = response.statusCode ?? 0;
     if (!REDIRECTS.has(status)) {
       if (status === 200) return response;
@@ -139,7 +165,7 @@ async function answered(first: URL, reach: Reach, signal: AbortSignal): Promise<
   throw new IngestError('SOURCE_UNREADABLE', `More than ${REDIRECTS_MAX} redirects.`, { file: shownUrl(first) });
 }
 
-function asked(url: URL, reach: Reach, signal: AbortSignal): Promise<IncomingMessage> {
+function asked(url: URL, reach: Reach, { signal, idleMs }: Patience): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, {
       signal,
@@ -147,8 +173,11 @@ function asked(url: URL, reach: Reach, signal: AbortSignal): Promise<IncomingMes
       lookup: checkedLookup(url, reach),
       headers: { 'accept-encoding': 'identity', 'user-agent': 'paceline' },
     });
-    request.setTimeout(IDLE_MS, () => request.destroy(new Error(`nothing was heard for ${IDLE_MS / 1000} s`)));
-    request.once('response', resolve);
+    request.setTimeout(idleMs, () => request.destroy(silent(idleMs)));
+    request.once('response', (response) => {
+      request.setTimeout(0); // from here on whoever reads the body counts
+      resolve(response);
+    });
     request.on('error', reject);
     request.end();
   });

@@ -14,6 +14,7 @@ import type { SourceContext, SourceFile } from './source-file.js';
 
 const READ_BYTES = 1 << 20;
 const DEPTH_MAX = 32;
+const MAGIC = /[*?{[]/;
 
 /** @throws IngestError SOURCE_NOT_FOUND, SOURCE_FORBIDDEN, SOURCE_UNREADABLE, SOURCE_TOO_LARGE */
 export async function localFiles(location: string, split: SplitName | undefined, context: SourceContext): Promise<SourceFile[]> {
@@ -33,12 +34,21 @@ export async function localFiles(location: string, split: SplitName | undefined,
     );
   }
   if (found) throw new IngestError('SOURCE_FORBIDDEN', 'This is neither a file nor a folder.', { file: location });
-  const matches =
-    !isServer && /[*?{[]/.test(named) ? await glob(named, { absolute: false, onlyFiles: true, followSymbolicLinks: false }) : [];
+  const matches = !isServer && MAGIC.test(named) ? await glob(named, { absolute: false, onlyFiles: true, followSymbolicLinks: false }) : [];
   if (matches.length === 0) throw new IngestError('SOURCE_NOT_FOUND', 'No file has this name.', { file: location });
   checkFileCount(matches.length, location, context);
-  return await Promise.all(matches.sort(inNameOrder).map((match) => localFile(match, match, path.basename(match), split, context)));
+  const base = baseOf(named);
+  return await Promise.all(matches.sort(inNameOrder).map((match) => localFile(match, match, relativeTo(base, match), split, context)));
 }
+
+/** The folders in front of a pattern: those behind say the class of a picture, as in a folder that is imported. */
+function baseOf(pattern: string): string {
+  const parts = pattern.split('/');
+  const first = parts.findIndex((part) => MAGIC.test(part));
+  return parts.slice(0, first).join('/') || (pattern.startsWith('/') ? '/' : '.');
+}
+
+const relativeTo = (base: string, file: string): string => path.relative(base, file).split(path.sep).join('/');
 
 /** A file that another one names. @throws IngestError SOURCE_NOT_FOUND, SOURCE_FORBIDDEN, SOURCE_UNREADABLE, SOURCE_TOO_LARGE */
 export async function fileBeside(table: string, named: string, context: SourceContext): Promise<SourceFile> {
