@@ -161,7 +161,12 @@ describe('extend', () => {
         { number: 1, endCause: 'FINISHED', endRound: 1175 },
       ],
     });
-    expect((await fleet.takePlacement()).payload).toMatchObject({ attempt: 2, spec: { length: { epochs: 7 } }, restore: { round: 1175 } });
+    expect((await fleet.takePlacement()).payload).toMatchObject({
+      attempt: 2,
+      spec: { length: { epochs: 7 } },
+      restore: { round: 1175 },
+      succeededIn: 1,
+    });
   });
 
   it('happens once per idempotency key', async () => {

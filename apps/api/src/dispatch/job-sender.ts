@@ -97,12 +97,13 @@ export class JobSender {
     const name = jobNameOf(jobId);
     // Sent before by an api that could not say so, and claimed since.
     if (!run || !origin || !name || !isPlacementWanted(place, run, name)) return undefined;
-    const [fingerprint, codec, pins] = await Promise.all([
+    const [succeededIn, fingerprint, codec, pins] = await Promise.all([
+      this.succeededIn(run),
       this.pinnedFingerprint(run),
       codecChoiceOf(this.database, run),
       pinnedOf(this.database, run.id),
     ]);
-    const pinned = { ...(fingerprint ? { fingerprint } : {}), ...(codec ? { codec } : {}), pins: pinsText(pins) };
+    const pinned = { succeededIn, ...(fingerprint ? { fingerprint } : {}), ...(codec ? { codec } : {}), pins: pinsText(pins) };
     if (shardHosts(specOf(run).strategy) === 'servers') {
       const token = await this.tokens.sign({ run: run.id, attempt, role: 'server' });
       return { jobId, payload: placementJobOf(run, origin, { index, role }, token, pinned) };
@@ -128,6 +129,13 @@ export class JobSender {
 
   private runOf(id: string): Promise<JobRun | null> {
     return this.database.run.findUnique({ where: { id }, select: OF_JOB });
+  }
+
+  /** The newest attempt that ended with a result, as an extension does that was cancelled. Undefined where none has. */
+  private async succeededIn({ id, attempt }: JobRun): Promise<number | undefined> {
+    if (attempt === 1) return undefined;
+    const change = await this.database.runStatusChange.findFirst({ where: { runId: id, to: 'SUCCEEDED' }, orderBy: { id: 'desc' } });
+    return change?.attempt;
   }
 
   /** With `engine: auto` the engine of the run's first worker holds for the whole run, in its later attempts too. */

@@ -70,6 +70,8 @@ export const placementJobSchema = z.strictObject({
   data: runDataSchema,
   /** The checkpoint that the attempt begins with (of any attempt or run, for the same model); null begins at round 0. */
   restore: z.strictObject({ runId: uuid, attempt: z.int().min(1), round: z.int().min(0) }).nullable(),
+  /** The newest attempt that ended with a result: the run was extended since, and what its validations had decided by then counts no longer. */
+  succeededIn: z.int().min(1).optional(),
   /** With `strategy.standby` a shard has two placements; without it there are primaries alone. */
   role: z.enum(['primary', 'standby']).optional(),
   /** Engine fingerprint of the run's earlier attempts, which this one goes on with (`engine: auto`). */

@@ -271,7 +271,7 @@ export function placementJobOf(
   attempt: Pick<StoredAttempt, 'number' | 'parentRunId' | 'parentNumber' | 'parentRound'>,
   { index, role }: { readonly index: number; readonly role: 'primary' | 'standby' },
   token: string,
-  { fingerprint, codec, pins }: Pick<PlacementJob, 'fingerprint' | 'codec' | 'pins'> = {},
+  { succeededIn, fingerprint, codec, pins }: Pick<PlacementJob, 'succeededIn' | 'fingerprint' | 'codec' | 'pins'> = {},
   member?: PlacementJob['member'],
 ): PlacementJob {
   const spec = specOf(run);
@@ -286,6 +286,7 @@ export function placementJobOf(
     model: run.model as ModelDescription,
     data: run.data as RunData,
     restore: restoreOf(run.id, attempt),
+    ...(succeededIn === undefined ? {} : { succeededIn }),
     ...(fingerprint ? { fingerprint } : {}),
     ...(codec ? { codec } : {}),
     ...(pins ? { pins } : {}),

@@ -153,7 +153,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       this.storedResiduals = residualsIn(checkpoint, this.job, (error) =>
         this.context.log.warn({ err: error, run: this.job.runId }, 'a residual of the checkpoint could not be read'),
       );
-    this.takeCourse(firstCourseOf(this.job.runId, this.schedule, this.parent));
+    this.takeCourse(firstCourseOf(this.job, this.schedule, this.parent));
     if (!this.over && this.job.index === 0 && this.job.role !== 'standby') this.coordinator = this.makeCoordinator();
   }
 

@@ -14,10 +14,18 @@ function betterOf(metric: string, mode: 'auto' | 'min' | 'max'): 'higher' | 'low
   return name === undefined ? 'lower' : METRICS[name].better;
 }
 
-/** What validations have decided before the attempt: as its checkpoint says, where that is of this run. */
-export function firstCourseOf(runId: string, schedule: Schedule, parent: Manifest | undefined): string | undefined {
+/**
+ * What validations have decided before the attempt: as its checkpoint says, where that is of this run. A run that is extended watches anew. Its length does
+ * not tell: one that stopped early can be extended to the length that it had. Nor does a course that has stopped: the end may be what is left to do.
+ */
+export function firstCourseOf(
+  { runId, succeededIn = 0 }: Pick<PlacementJob, 'runId' | 'succeededIn'>,
+  schedule: Schedule,
+  parent: Manifest | undefined,
+): string | undefined {
   if (parent?.course === undefined || parent.runId !== runId) return undefined;
-  return parent.schedule.totalRounds === schedule.totalRounds ? parent.course : extendedCourse(parent.course);
+  const isExtended = parent.attempt <= succeededIn || parent.schedule.totalRounds !== schedule.totalRounds;
+  return isExtended ? extendedCourse(parent.course) : parent.course;
 }
 
 /** @param isHeldOut whether validations measure examples that are held out of the training split */
@@ -56,6 +64,6 @@ export function measuresOf(
 ): { readonly measured: Measuring; readonly heldOutExamples: number | undefined; readonly validation?: ValidationPlan } {
   const { heldOutExamples } = job.data;
   const measured = createMetricPlan(job.spec, job.data.format, job.model.outputs);
-  const validation = validationPlanOf(job.spec, schedule, firstCourseOf(job.runId, schedule, parent), heldOutExamples !== undefined);
+  const validation = validationPlanOf(job.spec, schedule, firstCourseOf(job, schedule, parent), heldOutExamples !== undefined);
   return Object.assign({ measured, heldOutExamples }, validation && { validation });
 }
