@@ -99,14 +99,14 @@ function addMetrics(
   const { target, width, positions } = output;
   const rows = predictions.length / width;
   const classes = target.kind === 'classes' ? target.classes : 0;
-  const activation = activationOf(output);
+  const [activation, isMargin] = [activationOf(output), HINGES.includes(output.loss)];
   for (const { metric, options, target: measured, at, output: of } of planned) {
     if (of !== output.index) continue;
     const byExample = options.weighted === true ? weights : undefined;
     const ofRows = byExample
       ? Float32Array.from({ length: rows }, (_, row) => byExample[Math.floor(row / positions)]! * (mask?.[row] ?? 1))
       : mask;
-    const block = { rows, width, predictions, activation, classes, targets, weights: ofRows, columns: measured.width };
+    const block = { rows, width, predictions, activation, isMargin, classes, targets, weights: ofRows, columns: measured.width };
     addMetricSums(metric, block, sums, at, options);
   }
 }

@@ -264,9 +264,12 @@ describe('metrics', () => {
       // Of each what is added; behind it stands of how many.
       return [1, 3, 5].map((at) => metricSums[at]);
     };
-    // Classes: the largest output is at the label; errors against its one-hot form.
+    // Classes: the largest output is at the label; errors of the probabilities against its one-hot form.
+    const [a, b, c] = [0, 2, 1].map((logit) => Math.exp(logit) / (1 + Math.exp(2) + Math.exp(1))) as [number, number, number];
+    const errors = [a, 1 - b, c, a, b, 1 - c];
+    const [absolute, squared] = [1, 2].map((power) => errors.reduce((sum, error) => sum + error ** power, 0) / 3) as [number, number];
     expect(await scoreOf(labels(), 3, 'sparseCategoricalCrossentropy', [0, 2, 1], [1, 2], 2)).toEqual(
-      [1, 4 / 3, 2].map((value) => expect.closeTo(value, 5) as number),
+      [1, absolute, squared].map((value) => expect.closeTo(value, 5) as number),
     );
     // One logit is right above 0 for a target of 1.
     const yes: TargetField = { name: 'yes', kind: 'classes', shape: [], classes: 2 };

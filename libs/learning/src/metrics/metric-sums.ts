@@ -20,6 +20,8 @@ export interface MetricBlock {
   readonly predictions: Float32Array;
   /** Turns predictions into probabilities; absent if they are probabilities already, or values. */
   readonly activation?: 'softmax' | 'sigmoid' | undefined;
+  /** The loss is a hinge: errors compare outputs with targets of values as they are. */
+  readonly isMargin?: boolean;
   /** Classes of the target; 0 for values. Two classes may have a single output. */
   readonly classes: number;
   /** The class of each row; of a target of values `width` numbers a row. */
@@ -46,11 +48,15 @@ function largest(values: Float32Array, at: number, width: number): number {
 const wanted = ({ targets, classes, width }: MetricBlock, row: number): number =>
   classes > 0 ? targets[row]! : width === 1 ? (targets[row]! > THRESHOLD ? 1 : 0) : largest(targets, row * width, width);
 
-function probability({ predictions, activation, width }: MetricBlock, row: number, c: number): number {
+/** The logarithm of what the exponentials of a row add up to; 0 where no softmax is taken. A row has it once, and many classes. */
+const logTotal = ({ predictions, activation, width }: MetricBlock, row: number): number =>
+  activation === 'softmax' ? logSum(predictions, row * width, width) : 0;
+
+/** @param total `logTotal` of the row */
+function probability({ predictions, activation, width }: MetricBlock, row: number, c: number, total: number): number {
   const value = predictions[row * width + c]!;
   if (activation === 'sigmoid') return 1 / (1 + Math.exp(-value));
-  if (activation !== 'softmax') return value;
-  return Math.exp(value - logSum(predictions, row * width, width));
+  return activation === 'softmax' ? Math.exp(value - total) : value;
 }
 
 function logSum(values: Float32Array, at: number, width: number): number {
@@ -67,7 +73,7 @@ const isAbove = (probability: number, threshold: number): boolean => probability
 function taken(block: MetricBlock, row: number, threshold: number): number {
   const { predictions, width } = block;
   if (width === 1) {
-    const p = probability(block, row, 0);
+    const p = probability(block, row, 0, logTotal(block, row));
     return Number.isNaN(p) ? -1 : isAbove(p, threshold) ? 1 : 0;
   }
   const best = largest(predictions, row * width, width);
@@ -81,23 +87,32 @@ const meanOf =
     sums[at + 1]! += weight;
   };
 
+/** What errors of a row compare with its target: the probabilities of classes, or the values. */
+function comparedIn(block: MetricBlock, row: number): (c: number) => number {
+  const { predictions, width, classes, activation, isMargin } = block;
+  if (activation === undefined || (isMargin === true && classes === 0)) return (c) => predictions[row * width + c]!;
+  const total = logTotal(block, row);
+  return (c) => probability(block, row, c, total);
+}
+
 const overColumns =
   (of: (difference: number) => number) =>
   (block: MetricBlock, row: number): number => {
-    const { predictions, width } = block;
+    const { width } = block;
+    const compared = comparedIn(block, row);
     let sum = 0;
-    for (let c = 0; c < width; c++) sum += of(predictions[row * width + c]! - targetAt(block, row, c));
+    for (let c = 0; c < width; c++) sum += of(compared(c) - targetAt(block, row, c));
     return sum / width;
   };
 const squared = meanOf(overColumns((difference) => difference * difference));
 
 /** The share of the numbers of a row that are on the side of the threshold where their targets are. */
 function saidRight(block: MetricBlock, row: number, { threshold = THRESHOLD }: MetricOptions): number {
-  const { width, predictions, activation } = block;
-  const total = activation === 'softmax' ? logSum(predictions, row * width, width) : 0;
+  const { width } = block;
+  const total = logTotal(block, row);
   let right = 0;
   for (let c = 0; c < width; c++) {
-    const p = activation === 'softmax' ? Math.exp(predictions[row * width + c]! - total) : probability(block, row, c);
+    const p = probability(block, row, c, total);
     if (!Number.isNaN(p) && isAbove(p, threshold) === targetAt(block, row, c) > THRESHOLD) right++;
   }
   return right / width;
@@ -112,11 +127,15 @@ const addTopK = meanOf((block, row, { k = TOP_K }) => {
   return above < k && !Number.isNaN(own) ? 1 : 0;
 });
 
+const otherOfTwo = (classes: number, is: number, said: number): number => (said < 0 && classes === 2 ? 1 - is : said);
+
 /** Counts true positives, false positives and false negatives: per class, or of all elements together for a target of values. */
 const addCounters: AddRow = (block, row, weight, sums, at, { threshold = THRESHOLD }) => {
   const { classes, width } = block;
   if (classes > 0) {
-    const [is, said] = [wanted(block, row), taken(block, row, threshold)];
+    const is = wanted(block, row);
+    // What is no number is taken for none, which of two classes is the other one.
+    const said = otherOfTwo(classes, is, taken(block, row, threshold));
     if (is === said) sums[at + 3 * is + TRUE_POSITIVES]! += weight;
     else {
       sums[at + 3 * is + FALSE_NEGATIVES]! += weight;
@@ -124,20 +143,27 @@ const addCounters: AddRow = (block, row, weight, sums, at, { threshold = THRESHO
     }
     return;
   }
+  const total = logTotal(block, row);
   for (let c = 0; c < width; c++) {
-    const [is, said] = [targetAt(block, row, c) > THRESHOLD, isAbove(probability(block, row, c), threshold)];
+    const [is, p] = [targetAt(block, row, c) > THRESHOLD, probability(block, row, c, total)];
+    const said = Number.isNaN(p) ? !is : isAbove(p, threshold);
     if (is && said) sums[at + TRUE_POSITIVES]! += weight;
     else if (said) sums[at + FALSE_POSITIVES]! += weight;
     else if (is) sums[at + FALSE_NEGATIVES]! += weight;
   }
 };
 
-/** Two classes: the scores of the second. More, and values: all elements together, each class against the others. */
+/**
+ * Two classes: the scores of the second. More, and values: all elements together, each class against the others. The score of a negative that is no number
+ * is above every threshold, that of a positive above none.
+ */
 const addScores: AddRow = (block, row, weight, sums, at, { thresholds = AUC_THRESHOLDS }) => {
   const { classes, width } = block;
+  const total = logTotal(block, row);
   for (let c = classes === 2 && width === 2 ? 1 : 0; c < width; c++) {
-    const bucket = bucketOf(probability(block, row, c), thresholds);
-    sums[at + (targetAt(block, row, c) > THRESHOLD ? 0 : thresholds) + bucket]! += weight;
+    const [is, p] = [targetAt(block, row, c) > THRESHOLD, probability(block, row, c, total)];
+    const bucket = bucketOf(Number.isNaN(p) && !is ? 1 : p, thresholds);
+    sums[at + (is ? 0 : thresholds) + bucket]! += weight;
   }
 };
 
@@ -160,15 +186,15 @@ const clipped = (p: number): number => (p < FLOOR ? FLOOR : p > 1 - FLOOR ? 1 - 
 const addSurprise = meanOf((block, row) => {
   const { predictions, activation, width } = block;
   const at = row * width;
+  const sum = logTotal(block, row);
   if (width === 1) {
-    const [target, p] = [targetAt(block, row, 0), clipped(probability(block, row, 0))];
+    const [target, p] = [targetAt(block, row, 0), clipped(probability(block, row, 0, sum))];
     return -(target * Math.log(p) + (1 - target) * Math.log(1 - p));
   }
   let total = 0;
-  if (activation !== 'softmax') for (let c = 0; c < width; c++) total += probability(block, row, c);
-  const sum = activation === 'softmax' ? logSum(predictions, at, width) : 0;
+  if (activation !== 'softmax') for (let c = 0; c < width; c++) total += probability(block, row, c, sum);
   const surprise = (c: number): number =>
-    activation === 'softmax' ? sum - predictions[at + c]! : -Math.log(clipped(probability(block, row, c) / total));
+    activation === 'softmax' ? sum - predictions[at + c]! : -Math.log(clipped(probability(block, row, c, sum) / total));
   if (block.classes > 0) return surprise(wanted(block, row));
   let mean = 0;
   for (let c = 0; c < width; c++) if (targetAt(block, row, c) !== 0) mean += targetAt(block, row, c) * surprise(c);
@@ -176,10 +202,10 @@ const addSurprise = meanOf((block, row) => {
 });
 
 const addSimilarity = meanOf((block, row) => {
-  const { predictions, width } = block;
+  const compared = comparedIn(block, row);
   let [product, lengthOfTarget, lengthOfRow] = [0, 0, 0];
-  for (let c = 0; c < width; c++) {
-    const [target, value] = [targetAt(block, row, c), predictions[row * width + c]!];
+  for (let c = 0; c < block.width; c++) {
+    const [target, value] = [targetAt(block, row, c), compared(c)];
     product += target * value;
     lengthOfTarget += target * target;
     lengthOfRow += value * value;
