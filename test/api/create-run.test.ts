@@ -43,6 +43,8 @@ describe('a spec is refused, its field is named and nothing is written', () => {
     ],
     ['zero replicas', { replicas: 0 }, 'replicas', /./],
     ['a thousand servers', { strategy: { kind: 'parameter-server', servers: 1000 } }, 'strategy.servers', /64/],
+    ['a topK of all classes', { metrics: ['topK'], metricOptions: { topK: 10 } }, 'metricOptions.topK', /less than the 10 classes/],
+    ['a pattern of no variable', { optimizer: { name: 'adamw', weightDecayExclude: ['*/b'] } }, 'optimizer', /"\*\/b" names no/],
     ['a batch that drops every round', { globalBatch: 65536, dropRemainder: true }, 'globalBatch', /no round is left/],
     [
       'a round of local steps that is longer than an epoch',

@@ -31,6 +31,7 @@ export {
   metricName,
   type OutputLoss,
 } from './losses.js';
+export { unusedAtOutputs } from './unused-options.js';
 export { measureParts, METRIC_FORMS } from './metric-forms.js';
 export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from './metric-names.js';
 export { learningRateSchema } from './learning-rate.js';

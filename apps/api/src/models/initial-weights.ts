@@ -142,15 +142,22 @@ export class InitialWeights implements OnModuleInit, OnModuleDestroy {
   }
 }
 
+/** Patterns that name nothing. */
+function idlePatterns(path: string, patterns: readonly string[] = [], { variables }: ModelDescription): SpecIssue[] {
+  const idle = patterns.filter((pattern) => !variables.some((variable) => matchesPatterns([pattern], variable.path)));
+  const known = [...new Set(variables.map((variable) => variable.path.slice(0, variable.path.lastIndexOf('/'))))].slice(0, 10).join(', ');
+  return idle.map((pattern) => ({ path, message: `${JSON.stringify(pattern)} names no variable; layers with variables are ${known}` }));
+}
+
+/** Patterns of variables that would decay after all. */
+export const decayIssues = ({ optimizer }: Pick<RunSpec, 'optimizer'>, model: ModelDescription): SpecIssue[] =>
+  'weightDecayExclude' in optimizer ? idlePatterns('optimizer.weightDecayExclude', optimizer.weightDecayExclude, model) : [];
+
 /** Patterns that name nothing, or leave nothing to train. */
-export function freezeIssues({ freeze }: Pick<RunSpec, 'freeze'>, { variables }: ModelDescription): SpecIssue[] {
+export function freezeIssues({ freeze }: Pick<RunSpec, 'freeze'>, model: ModelDescription): SpecIssue[] {
   if (!freeze) return [];
-  const idle = freeze.filter((pattern) => !variables.some(({ path }) => matchesPatterns([pattern], path)));
-  const known = [...new Set(variables.map(({ path }) => path.slice(0, path.lastIndexOf('/'))))].slice(0, 10).join(', ');
-  const issues = idle.map((pattern) => ({
-    path: 'freeze',
-    message: `${JSON.stringify(pattern)} names no variable; layers with variables are ${known}`,
-  }));
+  const { variables } = model;
+  const issues = idlePatterns('freeze', freeze, model);
   if (variables.every(({ path, section }) => section === 'state' || matchesPatterns(freeze, path)))
     issues.push({ path: 'freeze', message: 'leaves no variable to train' });
   return issues;

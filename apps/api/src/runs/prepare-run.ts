@@ -5,7 +5,7 @@
 import { Injectable } from '@nestjs/common';
 import { augmentationFault } from '@paceline/data';
 import { serverProcesses, type RestorePoint } from '@paceline/control-plane';
-import { createLayout, createMetricPlan } from '@paceline/learning';
+import { createLayout, createMetricPlan, measureIssues, metricsOfBoth } from '@paceline/learning';
 import {
   allowedLocalUpdates,
   batchTooLarge,
@@ -14,6 +14,7 @@ import {
   fragmentsOf,
   LIMITS,
   matchesPatterns,
+  unusedAtOutputs,
   validationExamples,
   watchIssues,
   type ModelDescription,
@@ -35,7 +36,7 @@ import {
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database } from '../database/database.js';
 import { InvalidInput, NotFound } from '../graphql/result.types.js';
-import { freezeIssues, InitialWeights, type WarmStart } from '../models/initial-weights.js';
+import { decayIssues, freezeIssues, InitialWeights, type WarmStart } from '../models/initial-weights.js';
 import type { Viewer } from '../teams/authentication.js';
 import { estimateIssue } from './estimate-bounds.js';
 import { ModelDescriptions } from './model-description.js';
@@ -113,7 +114,8 @@ export class PrepareRun {
     const { model, frozen, cutAfter } = accepted(await this.models.of(sized, dataset.data.format, viewer.teamId));
     const asAsked = withCuts(specOf(withFrozen(sized, frozen)), cutAfter);
     const picked = await this.strategies.atCreation(asAsked);
-    const spec = picked ? Object.assign({}, asAsked, { strategy: picked.strategy }) : asAsked;
+    const metrics = metricsOfBoth(asAsked, dataset.data.format, model.outputs);
+    const spec = Object.assign({}, asAsked, picked && { strategy: picked.strategy }, metrics && { metrics });
     await this.requireModel(spec, model, dataset.data, resume);
     const warmStart = await this.initialWeights.prepare(viewer, spec, model);
     const learningRate = pinDecay(spec.learningRate, { globalBatch: spec.globalBatch, ...length });
@@ -139,8 +141,11 @@ export class PrepareRun {
       })) ??
       (resume ? modelIssues(resume, spec, model)[0] : undefined);
     if (issue) requireNone([issue]);
-    const measured = Object.keys(createMetricPlan(spec, data.format, model.outputs).finish([], 0));
-    requireNone([...freezeIssues(spec, model), ...watchIssues(spec, measured, validationExamples(data))]);
+    const plan = createMetricPlan(spec, data.format, model.outputs);
+    const unused = unusedAtOutputs(spec, model.outputs).map(([path, message]) => ({ path, message }));
+    // What a run that goes on inherits was taken before.
+    const idle = resume ? [] : [...decayIssues(spec, model), ...unused, ...measureIssues(spec, model.outputs, plan)];
+    requireNone([...freezeIssues(spec, model), ...idle, ...watchIssues(spec, Object.keys(plan.finish([], 0)), validationExamples(data))]);
   }
 }
 

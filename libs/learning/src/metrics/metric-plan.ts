@@ -62,13 +62,7 @@ export class MetricUnfitError extends Error {
  * @throws MetricUnfitError
  */
 export function createMetricPlan(spec: MeasuredPart, format: RowFormat, outputs: readonly ModelEnd[]): MetricPlan {
-  const fields = fieldsOfEnds(outputs, format.targets);
-  const ends = outputs.map(({ name, shape }, i) => {
-    const target = format.targets[fields[i]!]!;
-    const loss = lossOfOutput(spec, name) ?? defaultLoss(target, shape.at(-1) ?? 1);
-    const isClassified = target.kind === 'classes' || CLASSIFYING.includes(typeof loss === 'string' ? loss : loss.name);
-    return { name, target: metricTarget(target), isClassified };
-  });
+  const ends = measuredEnds(spec, format, outputs);
   const { topK, threshold, average, aucThresholds, aucCurve, weighted } = spec.metricOptions ?? {};
   const options = { k: topK, threshold, average, thresholds: aucThresholds, curve: aucCurve, weighted };
   const planned: PlannedMetric[] = [];
@@ -103,7 +97,33 @@ export function createMetricPlan(spec: MeasuredPart, format: RowFormat, outputs:
   };
 }
 
-function outputsOf(metric: MeasuredName, ends: readonly { readonly target: MetricTarget; readonly isClassified: boolean }[]): number[] {
+/**
+ * The metrics of a new run that names none, where it has outputs of classes and of values; undefined where those that follow from its targets measure every
+ * output. They are written into its spec: a run that was stored without goes on with what it has measured.
+ */
+export function metricsOfBoth(spec: MeasuredPart, format: RowFormat, outputs: readonly ModelEnd[]): MeasuredName[] | undefined {
+  if (spec.metrics) return undefined;
+  const kinds = new Set(measuredEnds(spec, format, outputs).map(({ isClassified }) => isClassified));
+  return kinds.size === 2 ? ['accuracy', 'meanAbsoluteError'] : undefined;
+}
+
+interface MeasuredEnd {
+  readonly name: string;
+  readonly target: MetricTarget;
+  readonly isClassified: boolean;
+}
+
+function measuredEnds(spec: MeasuredPart, format: RowFormat, outputs: readonly ModelEnd[]): MeasuredEnd[] {
+  const fields = fieldsOfEnds(outputs, format.targets);
+  return outputs.map(({ name, shape }, i) => {
+    const target = format.targets[fields[i]!]!;
+    const loss = lossOfOutput(spec, name) ?? defaultLoss(target, shape.at(-1) ?? 1);
+    const isClassified = target.kind === 'classes' || CLASSIFYING.includes(typeof loss === 'string' ? loss : loss.name);
+    return { name, target: metricTarget(target), isClassified };
+  });
+}
+
+function outputsOf(metric: MeasuredName, ends: readonly MeasuredEnd[]): number[] {
   const { about } = METRICS[metric];
   const all = [...ends.keys()];
   const fitting = all.filter((i) =>

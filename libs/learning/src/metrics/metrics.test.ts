@@ -1,6 +1,7 @@
 import { measuredName, MEASURED_NAMES, type MeasuredName } from '@paceline/spec';
 import { describe, expect, it } from 'vitest';
-import { createMetricPlan } from './metric-plan.js';
+import { measureIssues } from './measure-issues.js';
+import { createMetricPlan, metricsOfBoth, type MeasuredPart } from './metric-plan.js';
 import { addMetricSums, type MetricBlock } from './metric-sums.js';
 import { METRICS, metricTarget, type MetricOptions } from './metric-table.js';
 
@@ -277,5 +278,66 @@ describe('the plan of a run', () => {
     expect(() => createMetricPlan({ metrics: ['accuracy'] }, classes(2), outputs(2, 'ä'.repeat(96)))).toThrow(
       /_accuracy is longer than 200 bytes: give that output of the model a shorter name/u,
     );
+  });
+});
+
+describe('of a new run', () => {
+  const format = {
+    inputs: [{ name: 'x', shape: [1] }],
+    targets: [
+      { name: 'kind', kind: 'classes' as const, classes: 3, shape: [] },
+      { name: 'labels', kind: 'values' as const, shape: [4] },
+    ],
+    isWeighted: false,
+  };
+  const outputs = [
+    { name: 'kind', shape: [3] },
+    { name: 'labels', shape: [4] },
+  ];
+  const issuesOf = (spec: MeasuredPart, of = [0, 1]) => {
+    const [ends, targets] = [of.map((i) => outputs[i]!), of.map((i) => format.targets[i]!)];
+    return measureIssues(spec, ends, createMetricPlan(spec, Object.assign({}, format, { targets }), ends)).map(
+      ({ path, message }) => `${path} ${message}`,
+    );
+  };
+  const losses = { labels: 'binaryCrossentropy' } as const;
+
+  it('classes and values are both measured where it names no metrics', () => {
+    const ends = [outputs[0]!, outputs[1]!];
+    expect(metricsOfBoth({}, format, ends)).toEqual(['accuracy', 'meanAbsoluteError']);
+    const both = createMetricPlan({ metrics: metricsOfBoth({}, format, ends)! }, format, ends);
+    expect(both.planned.map(({ name, output }) => [name, output])).toEqual([
+      ['accuracy', 0],
+      ['meanAbsoluteError', 1],
+    ]);
+    expect(metricsOfBoth({ losses }, format, ends)).toBeUndefined();
+    expect(metricsOfBoth({ metrics: [] }, format, ends)).toBeUndefined();
+    // One that was stored goes on as it was.
+    expect(createMetricPlan({}, format, ends).planned.map(({ name }) => name)).toEqual(['accuracy']);
+  });
+
+  it('refuses a topK that every class is among', () => {
+    const topK = (k: number): MeasuredPart => ({ metrics: ['topKCategoricalAccuracy'], metricOptions: { topK: k } });
+    expect(issuesOf(topK(3), [0])).toEqual([
+      'metricOptions.topK must be less than the 3 classes: among the 3 largest outputs each class is always right',
+    ]);
+    expect(issuesOf(topK(2), [0])).toEqual([]);
+    expect(issuesOf(Object.assign(topK(3), { losses }))).toEqual([]);
+  });
+
+  it('refuses a threshold that nothing is compared with', () => {
+    const threshold = (...metrics: MeasuredName[]): MeasuredPart => ({ metrics, metricOptions: { threshold: 0.9 } });
+    expect(issuesOf(threshold('precision'), [0])).toEqual([
+      'metricOptions.threshold is not used: precision takes the class with the largest of 3 outputs; measure binaryAccuracy, or leave it out',
+    ]);
+    expect(issuesOf(threshold('recall', 'binaryAccuracy'), [0])).toEqual([]);
+    expect(issuesOf(Object.assign(threshold('precision'), { losses }))).toEqual([]);
+  });
+
+  it('refuses a perplexity of several labels', () => {
+    expect(issuesOf({ metrics: ['perplexity'], losses })).toEqual([
+      'metrics perplexity is of one class in a row, and the output labels has 4 labels at once: leave it out, or measure binaryAccuracy',
+    ]);
+    expect(issuesOf({ metrics: ['perplexity'], losses: { labels: 'categoricalCrossentropy' } })).toEqual([]);
   });
 });
