@@ -27,6 +27,11 @@ describe('what a run is measured by', () => {
     expect(measuresAt(measures, undefined).map(({ name }) => name)).toEqual(['accuracy', 'meanAbsoluteError']);
     expect(measuresAt(measures, 'rating').map(({ name }) => name)).toEqual(['accuracy', 'rating_meanAbsoluteError']);
     expect(mainMeasures(measures).map(({ name }) => name)).toEqual(['accuracy', 'meanAbsoluteError']);
+    const losses = told('loss', 'price_loss', 'rating_loss', 'accuracy');
+    expect(losses.map(({ name }) => name)).toEqual(['price_loss', 'rating_loss', 'accuracy']);
+    expect(measuresAt(losses, 'price').map(({ name }) => name)).toEqual(['price_loss', 'accuracy']);
+    expect(measuresAt(losses, undefined).map(({ name }) => name)).toEqual(['accuracy']);
+    expect(mainMeasures(losses).map(({ name }) => name)).toEqual(['accuracy']);
     expect(mainMeasures(told('accuracy', 'confusionMatrix')).map(({ name }) => name)).toEqual(['accuracy']);
     expect(mainMeasures(told('confusionMatrix')).map(({ name }) => name)).toEqual(['confusionMatrix']);
   });

@@ -51,7 +51,7 @@ interface Measured {
 }
 
 /**
- * All but the loss: those of the whole model before those of its outputs. What the run has told counts; before it has told anything, what its spec names, and
+ * All but the loss of the run: those of the whole model before those of its outputs. What the run has told counts; before it has told anything, what its spec names, and
  * else what its loss calls for.
  */
 export function measuresOf({ spec, progress, result }: Measured): readonly Measure[] {
@@ -59,7 +59,7 @@ export function measuresOf({ spec, progress, result }: Measured): readonly Measu
   const names = told.size > 0 ? [...told] : expectedOf(spec);
   return names
     .flatMap((name) => measureOf(name) ?? [])
-    .filter(({ metric }) => metric !== 'loss')
+    .filter(({ metric, output }) => metric !== 'loss' || output !== undefined)
     .sort((a, b) => ORDER.indexOf(a.metric) - ORDER.indexOf(b.metric) || (a.output ?? '').localeCompare(b.output ?? ''));
 }
 
@@ -82,11 +82,15 @@ export function withoutDiagonal(measures: readonly Measure[]): readonly Measure[
 /** Names of the outputs that are told one by one. */
 export const outputsOf = (measures: readonly Measure[]): readonly string[] => [...new Set(measures.flatMap(({ output }) => output ?? []))];
 
-/** One measure for each metric: that of an output where it has one, else that of the whole model. @param output undefined: the mean of all outputs */
+/**
+ * One measure for each metric: that of an output where it has one, else that of the whole model. The loss of the run is none of them.
+ * @param output undefined: the mean of all outputs
+ */
 export function measuresAt(measures: readonly Measure[], output: string | undefined): readonly Measure[] {
   const metrics = [...new Set(measures.map(({ metric }) => metric))];
   return metrics.flatMap((metric) => {
     const of = measures.filter((measure) => measure.metric === metric);
+    if (metric === 'loss') return of.filter((measure) => measure.output === output);
     return of.find((measure) => measure.output === output) ?? of.find((measure) => measure.output === undefined) ?? of[0] ?? [];
   });
 }

@@ -55,7 +55,7 @@ export function divisorOfRow(rows: number, positions: number, mask: Float32Array
 }
 
 /**
- * Adds to `sums`: the loss over the examples, then the sums of the metrics.
+ * Adds to `sums`: the loss over the examples, the sums of the metrics, and, of one output of several, its own loss before its factor.
  * @param logits that the outputs, probabilities, were made of: the loss and its gradient are of these then
  */
 function score(
@@ -74,17 +74,22 @@ function score(
   const isClasses = target.kind === 'classes';
   const mask = maskOfRows(scoring, rows);
   const divisor = divisorOfRow(rows, positions, mask);
-  let lossSum = 0;
+  const own = metrics.losses.find((each) => each.output === output.index)?.at;
+  let [lossSum, ownSum] = [0, 0];
   for (let row = 0; row < rows; row++) {
-    const factor = (weight * (weights?.[Math.floor(row / positions)] ?? 1)) / divisor;
-    // What does not count is not looked at: it may hold anything.
-    if (factor === 0 || mask?.[row] === 0) continue;
+    const ofExample = weights?.[Math.floor(row / positions)] ?? 1;
+    const factor = (weight * ofExample) / divisor;
+    // What does not count is not looked at: it may hold anything. An output without weight has a loss of its own, and no gradient.
+    if ((own === undefined ? factor : ofExample) === 0 || mask?.[row] === 0) continue;
     const at = row * width;
-    const value = rowLoss(scored, at, width, isClasses ? targets[row]! : -1, targets, at, gradient);
+    const value = rowLoss(scored, at, width, isClasses ? targets[row]! : -1, targets, at, factor === 0 ? undefined : gradient);
+    if (own !== undefined) ownSum += (ofExample / divisor) * value;
+    if (factor === 0) continue;
     lossSum += factor === 1 ? value : factor * value;
     if (gradient && factor !== 1) for (let c = at; c < at + width; c++) gradient[c]! *= factor;
   }
   sums[0]! += lossSum;
+  if (own !== undefined) sums[own]! += ownSum;
   addMetrics(scoring, metrics, outputs, mask, sums);
 }
 

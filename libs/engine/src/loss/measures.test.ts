@@ -141,8 +141,16 @@ it('several outputs are measured each, and together', () => {
     ['price_accuracy', 1, 3],
     ['meanAbsoluteError', 2, 5],
   ]);
-  expect(plan.finish([8, 1, 4, 2, 4, 3, 4], 4)).toEqual({
+  expect(plan.losses.map(({ name, output, at }) => [name, output, at])).toEqual([
+    ['yes_loss', 0, 7],
+    ['price_loss', 1, 8],
+    ['kind_loss', 2, 9],
+  ]);
+  expect(plan.finish([8, 1, 4, 2, 4, 3, 4, 4, 2, Number.NaN], 4)).toEqual({
     loss: 2,
+    yes_loss: 1,
+    price_loss: 0.5,
+    kind_loss: null,
     yes_accuracy: 0.25,
     price_accuracy: 0.5,
     meanAbsoluteError: 0.75,

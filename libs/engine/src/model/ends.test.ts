@@ -72,7 +72,10 @@ describe('a model with two inputs and two outputs', () => {
     const [wasm, cpu] = [await load('wasm'), await load('cpu')];
     const [a, b] = [stepOf(wasm, batch()), stepOf(cpu, batch())];
     a.out.forEach((value, i) => expect(value).toBeCloseTo(b.out[i]!, 5));
-    expect(wasm.engine.metricNames).toEqual(['loss', 'accuracy', 'accuracy']);
+    expect(wasm.engine.metricNames).toEqual(['loss', 'accuracy', 'accuracy', 'price_loss', 'kind_loss']);
+    // Each before its factor, as Keras tells them.
+    const [loss, , , price, kind] = a.sums as [number, number, number, number, number];
+    expect(loss).toBeCloseTo(price + 0.5 * kind, 5);
     const norm = Math.hypot(...a.out);
     const lossAt = (distance: number): number => {
       wasm.engine.load(wasm.flat.map((value, i) => value + (distance * a.out[i]!) / norm));
@@ -114,7 +117,7 @@ describe('a model with two inputs and two outputs', () => {
       stepOf(await loadedEngine({ model, ...losses }, undefined, FORMAT), batch()).sums;
     const inOrder = await scoreOf(twoByTwo(['age', 'town'], ['price', 'kind']), LOSSES);
     const other = { losses: { left: 'meanSquaredError' }, lossWeights: { right: 0.5 } };
-    expect((await scoreOf(twoByTwo(['a', 'b'], ['left', 'right']), other)).length).toBe(3);
+    expect((await scoreOf(twoByTwo(['a', 'b'], ['left', 'right']), other)).length).toBe(5);
     // Turned round: only the names say which is which.
     const turned = await scoreOf(twoByTwo(['town', 'age'], ['kind', 'price'], [3, 2, 4, 1]), LOSSES);
     expect(Number.isFinite(turned[0]) && Number.isFinite(inOrder[0])).toBe(true);

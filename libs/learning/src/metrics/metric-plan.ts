@@ -38,15 +38,25 @@ export interface PlannedMetric {
   readonly length: number;
 }
 
+/** The loss of one output of several, before its factor in `lossWeights`: a sum over the examples. */
+export interface PlannedLoss {
+  readonly name: string;
+  readonly output: number;
+  /** Index of its sum in the vector. */
+  readonly at: number;
+}
+
 export interface MetricPlan {
   readonly planned: readonly PlannedMetric[];
-  /** The name that each sum belongs to: `loss`, then the metrics. */
+  /** None of a model with a single output, whose loss is that of the run. */
+  readonly losses: readonly PlannedLoss[];
+  /** The name that each sum belongs to: `loss`, then the metrics, then the losses of outputs. */
   readonly sumNames: readonly string[];
   /** Names whose number is a mean over rows. */
   readonly means: ReadonlySet<string>;
   /**
    * By name, `loss` first. A metric at several outputs is told for each, and as their mean; null where it is unknown.
-   * @param sums the loss, then those of the metrics
+   * @param sums the loss, then those of the metrics, then the losses of outputs
    * @param examples that they were measured on
    */
   finish(sums: ArrayLike<number>, examples: number): Record<string, number | null>;
@@ -77,7 +87,7 @@ export function createMetricPlan(spec: MeasuredPart, format: RowFormat, outputs:
           `${metric} would keep ${length} sums of the output ${name}; at most ${METRIC_SUMS_MAX} are kept: leave it out, or measure accuracy`,
         );
       const own = measured.length > 1 ? `${name}_${metric}` : metric;
-      if (new TextEncoder().encode(own).length > METRIC_NAME_BYTES)
+      if (!isShort(own))
         throw new MetricUnfitError(`${own} is longer than ${METRIC_NAME_BYTES} bytes: give that output of the model a shorter name`);
       planned.push({ metric, name: own, options, output, target, at, length });
       at += length;
@@ -89,12 +99,24 @@ export function createMetricPlan(spec: MeasuredPart, format: RowFormat, outputs:
       `the metrics would keep ${at - 1} sums together; at most ${ALL_SUMS_MAX - 1} are kept, and ${largest.name} keeps ${largest.length}: leave out the largest`,
     );
   }
+  const losses = lossesOf(ends, at);
+  const lossNames = losses.map(({ name }) => name);
   return {
     planned,
-    means: new Set(['loss', ...planned.flatMap(({ metric, name }) => (METRICS[metric].isMean ? [metric, name] : []))]),
-    sumNames: ['loss', ...planned.flatMap(({ name, length }) => Array.from({ length }, () => name))],
-    finish: (sums, examples) => finished(planned, sums, examples),
+    losses,
+    means: new Set(['loss', ...planned.flatMap(({ metric, name }) => (METRICS[metric].isMean ? [metric, name] : [])), ...lossNames]),
+    sumNames: ['loss', ...planned.flatMap(({ name, length }) => Array.from({ length }, () => name)), ...lossNames],
+    finish: (sums, examples) => finished(planned, losses, sums, examples),
   };
+}
+
+const isShort = (name: string): boolean => new TextEncoder().encode(name).length <= METRIC_NAME_BYTES;
+
+/** Where a message has no room for them any more, and of an output whose name is too long, they are left out: nobody has asked for them. */
+function lossesOf(ends: readonly MeasuredEnd[], at: number): PlannedLoss[] {
+  const losses = ends.map(({ name }, output) => ({ name: `${name}_loss`, output })).filter(({ name }) => isShort(name));
+  if (ends.length === 1 || at + losses.length > ALL_SUMS_MAX) return [];
+  return losses.map((loss, i) => Object.assign(loss, { at: at + i }));
 }
 
 /**
@@ -139,9 +161,15 @@ function outputsOf(metric: MeasuredName, ends: readonly MeasuredEnd[]): number[]
   );
 }
 
-function finished(planned: readonly PlannedMetric[], sums: ArrayLike<number>, examples: number): Record<string, number | null> {
-  const loss = sums.length > 0 && examples > 0 && Number.isFinite(sums[0]) ? sums[0]! / examples : null;
-  const values: Record<string, number | null> = { loss };
+function finished(
+  planned: readonly PlannedMetric[],
+  losses: readonly PlannedLoss[],
+  sums: ArrayLike<number>,
+  examples: number,
+): Record<string, number | null> {
+  const meanAt = (at: number): number | null => (examples > 0 && Number.isFinite(sums[at]) ? sums[at]! / examples : null);
+  const values: Record<string, number | null> = { loss: meanAt(0) };
+  for (const { name, at } of losses) values[name] = meanAt(at);
   const byMetric = new Map<MeasuredName, (number | null)[]>();
   for (const { metric, name, options, at, length } of planned) {
     const own = Array.from({ length }, (_, i) => sums[at + i] ?? Number.NaN);

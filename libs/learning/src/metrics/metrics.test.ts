@@ -266,7 +266,7 @@ describe('the plan of a run', () => {
 
   it('names what may be averaged over rows', () => {
     const { means } = createMetricPlan({ metrics: ['accuracy', 'auc', 'perplexity', 'f1Score'] }, classes(2), outputs(2));
-    expect([...means].sort()).toEqual(['accuracy', 'loss', 'out0_accuracy', 'out1_accuracy']);
+    expect([...means].sort()).toEqual(['accuracy', 'loss', 'out0_accuracy', 'out0_loss', 'out1_accuracy', 'out1_loss']);
   });
 
   it('is refused where its sums, or a name, are more than a message or the history takes', () => {
