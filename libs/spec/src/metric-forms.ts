@@ -33,6 +33,7 @@ export const METRIC_FORMS: Readonly<Record<MeasuredName | 'loss', MetricForm>> =
   meanAbsoluteError: { label: 'Mean absolute error', short: 'mae', better: 'lower', unit: 'error' },
   meanSquaredError: { label: 'Mean squared error', short: 'mse', better: 'lower', unit: 'squared-error' },
   rootMeanSquaredError: { label: 'Root mean squared error', short: 'rmse', better: 'lower', unit: 'error' },
+  meanAbsolutePercentageError: { label: 'Mean absolute percentage error', short: 'mape', better: 'lower', unit: 'number' },
   r2Score: { label: 'R²', short: 'r2', better: 'higher', unit: 'number', most: 1 },
   perplexity: { label: 'Perplexity', short: 'perplexity', better: 'lower', unit: 'number' },
   cosineSimilarity: { label: 'Cosine similarity', short: 'cosine', better: 'higher', unit: 'number', most: 1 },

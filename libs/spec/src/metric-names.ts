@@ -14,6 +14,7 @@ export const METRIC_ALIASES = {
   meanAbsoluteError: ['mae'],
   meanSquaredError: ['mse'],
   rootMeanSquaredError: ['rmse'],
+  meanAbsolutePercentageError: ['mape'],
   r2Score: ['r2'],
   perplexity: [],
   cosineSimilarity: [],

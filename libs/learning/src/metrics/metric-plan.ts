@@ -153,7 +153,7 @@ function outputsOf(metric: MeasuredName, ends: readonly MeasuredEnd[]): number[]
   );
   if (fitting.length > 0) return fitting;
   // Errors are told of the one-hot form of classes where there is nothing else.
-  if (about === 'values' && metric !== 'r2Score') return all;
+  if (about === 'values' && metric !== 'r2Score' && metric !== 'meanAbsolutePercentageError') return all;
   throw new MetricUnfitError(
     about === 'values'
       ? `${metric} needs a target of values: use accuracy for classes`

@@ -37,6 +37,9 @@ type AddRow = (block: MetricBlock, row: number, weight: number, sums: Float64Arr
 const targetAt = ({ targets, classes, width }: MetricBlock, row: number, c: number): number =>
   classes === 0 ? targets[row * width + c]! : width === 1 ? targets[row]! : c === targets[row] ? 1 : 0;
 
+/** What Keras divides by and takes logarithms of at least. */
+const FLOOR = 1e-7;
+
 /** The first of the largest. */
 function largest(values: Float32Array, at: number, width: number): number {
   let best = 0;
@@ -96,15 +99,20 @@ function comparedIn(block: MetricBlock, row: number): (c: number) => number {
 }
 
 const overColumns =
-  (of: (difference: number) => number) =>
+  (of: (difference: number, target: number) => number) =>
   (block: MetricBlock, row: number): number => {
     const { width } = block;
     const compared = comparedIn(block, row);
     let sum = 0;
-    for (let c = 0; c < width; c++) sum += of(compared(c) - targetAt(block, row, c));
+    for (let c = 0; c < width; c++) {
+      const target = targetAt(block, row, c);
+      sum += of(compared(c) - target, target);
+    }
     return sum / width;
   };
 const squared = meanOf(overColumns((difference) => difference * difference));
+/** In percent of the target, of which at least `FLOOR` counts. */
+const percentage = meanOf(overColumns((difference, target) => (100 * Math.abs(difference)) / Math.max(Math.abs(target), FLOOR)));
 
 /** The share of the numbers of a row that are on the side of the threshold where their targets are. */
 function saidRight(block: MetricBlock, row: number, { threshold = THRESHOLD }: MetricOptions): number {
@@ -179,7 +187,6 @@ const addSpread: AddRow = (block, row, weight, sums, at) => {
   }
 };
 
-const FLOOR = 1e-7;
 const clipped = (p: number): number => (p < FLOOR ? FLOOR : p > 1 - FLOOR ? 1 - FLOOR : p);
 
 /** Crossentropy of the row: a single output answers with yes or no. */
@@ -228,9 +235,10 @@ const ADDS: Readonly<Record<MeasuredName, AddRow>> = {
   recall: addCounters,
   f1Score: addCounters,
   auc: addScores,
-  meanAbsoluteError: meanOf(overColumns(Math.abs)),
+  meanAbsoluteError: meanOf(overColumns((difference) => Math.abs(difference))),
   meanSquaredError: squared,
   rootMeanSquaredError: squared,
+  meanAbsolutePercentageError: percentage,
   r2Score: addSpread,
   perplexity: addSurprise,
   cosineSimilarity: addSimilarity,

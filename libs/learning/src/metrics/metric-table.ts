@@ -136,6 +136,7 @@ export const METRICS: Readonly<Record<MeasuredName, Metric>> = {
   meanAbsoluteError: mean('meanAbsoluteError', 'values'),
   meanSquaredError: mean('meanSquaredError', 'values'),
   rootMeanSquaredError: mean('rootMeanSquaredError', 'values', Math.sqrt),
+  meanAbsolutePercentageError: mean('meanAbsolutePercentageError', 'values'),
   r2Score: {
     aliases: METRIC_ALIASES.r2Score,
     better: METRIC_FORMS.r2Score.better,

@@ -78,6 +78,7 @@ describe('the metric', () => {
     ['meanAbsoluteError', 4 / 6],
     ['meanSquaredError', 4 / 6],
     ['rootMeanSquaredError', Math.sqrt(4 / 6)],
+    ['meanAbsolutePercentageError', (100 / 6) * (1 / 1 + 1 / 5 + 1 / 4 + 1 / 7)],
     // Column 0: 1 − 1 / 14, column 1: 1 − 3 / 18.
     ['r2Score', (1 - 1 / 14 + 1 - 3 / 18) / 2],
     ['cosineSimilarity', (3 / Math.sqrt(2 * 5) + 32 / (5 * Math.sqrt(41)) + 92 / (10 * Math.sqrt(85))) / 3],
@@ -106,7 +107,7 @@ describe('the metric', () => {
   });
 
   it.each(MEASURED_NAMES)('%s is the same of logits as of the probabilities that they make', (name) => {
-    if (name === 'r2Score') return;
+    if (name === 'r2Score' || name === 'meanAbsolutePercentageError') return;
     const logits = { ...SIX, predictions: SIX.predictions.map(Math.log), activation: 'softmax' as const };
     expect(valueOf(name, logits)).toBeCloseTo(valueOf(name, SIX)!, 5);
     const odds = { ...YES, predictions: YES.predictions.map((p) => Math.log(p / (1 - p))), activation: 'sigmoid' as const };
@@ -164,6 +165,7 @@ describe('names', () => {
     ['RootMeanSquaredError', 'rootMeanSquaredError'],
     ['r2', 'r2Score'],
     ['mse', 'meanSquaredError'],
+    ['mape', 'meanAbsolutePercentageError'],
   ])('%s is %s', (spelt, name) => {
     expect(measuredName(spelt)).toBe(name);
   });
