@@ -46,6 +46,12 @@ export const earlyStoppingSchema = z.strictObject({
   minDelta: z.number().min(0).max(1e6).describe('A smaller improvement is none.').default(0),
   patience: monitorFields.patience.describe('Validations without improvement after which the run ends.').default(0),
   restoreBest: z.boolean().describe('Keep a checkpoint of the best validation, and end with its weights.').default(false),
+  baseline: z
+    .number()
+    .min(-1e9)
+    .max(1e9)
+    .describe('Improvements count for the patience only where they are better than this too. Left out: all do.')
+    .optional(),
   startFromRound: z.int().min(0).max(LIMITS.rounds).describe('Committed rounds before which nothing is watched.').default(0),
 });
 

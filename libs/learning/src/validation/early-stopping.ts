@@ -7,7 +7,7 @@
  *   waits      not better, or no number, and wait + 1 < patience stays               wait + 1  goes on
  *   stops      not better, or no number, and wait + 1 ≥ patience stays               wait + 1  ends with this generation
  *
- * The first number is better than none.
+ * The first number is better than none. With a baseline an improvement that is not better than that leaves wait + 1, and the run goes on.
  */
 export type StoppingRow = 'notYet' | 'improved' | 'waits' | 'stops';
 
@@ -17,6 +17,7 @@ export interface StoppingRule {
   readonly better: 'higher' | 'lower';
   readonly minDelta: number;
   readonly patience: number;
+  readonly baseline?: number | undefined;
   /** Committed rounds before which nothing is watched. */
   readonly startFromRound: number;
 }
@@ -49,20 +50,21 @@ export function watchForStop(
   value: number | null,
 ): { readonly row: StoppingRow; readonly state: StoppingState } {
   if (generation < rule.startFromRound) return { row: 'notYet', state };
-  if (isBetter(value, state.best, rule)) return { row: 'improved', state: { best: value, generation, wait: 0 } };
   const wait = state.wait + 1;
+  if (isBetter(value, state.best, rule)) {
+    const counts = rule.baseline === undefined || isBetter(value, rule.baseline, rule);
+    return { row: 'improved', state: { best: value, generation, wait: counts ? 0 : wait } };
+  }
   return { row: wait >= rule.patience ? 'stops' : 'waits', state: { best: state.best, generation: state.generation, wait } };
 }
 
 /** Why the run ends with `generation`. */
-export function stopReason(
-  { metric, minDelta }: StoppingRule,
-  { best, generation: bestOf, wait }: StoppingState,
-  generation: number,
-): string {
+export function stopReason(rule: StoppingRule, { best, generation: bestOf, wait }: StoppingState, generation: number): string {
+  const { metric, minDelta, baseline } = rule;
+  const isBelow = baseline !== undefined && !isBetter(best, baseline, rule);
   const by = minDelta > 0 ? ` by ${minDelta}` : '';
   const known = best === null ? 'it never was a number' : `best ${shownNumber(best)} at round ${bestOf}`;
-  return `stopped early at round ${generation}: ${metric} has not improved${by} in ${wait} validation${wait === 1 ? '' : 's'} (${known})`;
+  return `stopped early at round ${generation}: ${metric} has not ${isBelow ? `come to be better than the baseline ${shownNumber(baseline)}` : `improved${by}`} in ${wait} validation${wait === 1 ? '' : 's'} (${known})`;
 }
 
 /** A number in a sentence: four digits of it. */

@@ -36,6 +36,16 @@ test('nothing is watched before startFromRound, and what is no number is not bet
   expect(rowsOf(RULE, [null, 7, Number.POSITIVE_INFINITY, null])).toEqual(['waits', 'improved', 'waits', 'stops']);
 });
 
+test('what is not better than the baseline becomes the best and uses up patience, as in Keras', () => {
+  const rule = { ...RULE, baseline: 0.5 };
+  expect(rowsOf(rule, [0.8, 0.7, 0.6, 0.65, 0.4])).toEqual(['improved', 'improved', 'improved', 'stops']);
+  expect(rowsOf(rule, [0.8, 0.4, 0.45, 0.45])).toEqual(['improved', 'improved', 'waits', 'stops']);
+  expect(stopReason(rule, { best: 0.6, generation: 3, wait: 4 }, 4)).toBe(
+    'stopped early at round 4: val_loss has not come to be better than the baseline 0.5 in 4 validations (best 0.6 at round 3)',
+  );
+  expect(stopReason(rule, { best: 0.4, generation: 2, wait: 2 }, 4)).toContain('has not improved in 2 validations');
+});
+
 test('the reason says what was watched, for how long, and the best', () => {
   const state = { best: 0.210_04, generation: 40, wait: 3 };
   expect(stopReason({ ...RULE, minDelta: 0.001 }, state, 55)).toBe(
