@@ -12,7 +12,7 @@
  * judged by its time: dense and auto have to reach it. `--only` picks rows by what they are called.
  */
 import { parseArgs } from 'node:util';
-import { STRATEGY_MEASURED } from '@paceline/protocol';
+import { exchangeMeasuresSchema, STRATEGY_MEASURED } from '@paceline/protocol';
 import { parseRunSpec, pickStrategy } from '@paceline/spec';
 import { DataPlane } from '@paceline/testkit';
 import { median } from './median.mjs';
@@ -157,7 +157,8 @@ async function pickedOf(plane, input) {
   await plane.control(run, 'action', 'cancel');
   await plane.ended(run, 60_000);
   const event = told();
-  const measured = /** @type {import('@paceline/spec').MeasuredExchange} */ (event?.kind === 'event' ? event.data : undefined);
+  if (event?.kind !== 'event') throw new Error('the first rounds were not measured');
+  const measured = exchangeMeasuresSchema.parse(event.data);
   const { strategy, codec, why } = pickStrategy(parsed.spec, measured, workers);
   process.stderr.write(`${strategy.kind}: ${why}\n`);
   if (strategy.kind === 'multi-worker-mirrored')

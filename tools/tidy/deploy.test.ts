@@ -207,7 +207,8 @@ describe('docker-compose.yml', () => {
     const replicas = Object.fromEntries(
       services.flatMap(([name, { deploy }]) => (deploy?.replicas === undefined ? [] : [[name, deploy.replicas]])),
     );
-    expect(replicas).toEqual({ ps: '${PACELINE_SERVERS:-1}', worker: '${PACELINE_WORKERS:-2}' });
+    const fromEnv = (name: string, otherwise: number): string => `$\{${name}:-${otherwise}}`;
+    expect(replicas).toEqual({ ps: fromEnv('PACELINE_SERVERS', 1), worker: fromEnv('PACELINE_WORKERS', 2) });
     for (const text of [textOf('.env.example'), textOf('docs/compose.md')])
       for (const name of ['PACELINE_SERVERS', 'PACELINE_WORKERS']) expect(text).toContain(name);
   });

@@ -165,8 +165,8 @@ export function hostElsewhere({ place, host = 'another host' }: Holder): string 
   return host === own.host ? `another host or container called ${host}` : host;
 }
 
-/** Its first byte is written again, which takes no room on a full disk and says the time of the file system. */
-function touch(file: string): void {
+/** Its first byte is written again, which takes no room on a full disk and says the time of the file system. @returns false where that failed: the next beat tries again */
+function touch(file: string): boolean {
   try {
     const descriptor = openSync(file, 'r+');
     try {
@@ -174,8 +174,9 @@ function touch(file: string): void {
     } finally {
       closeSync(descriptor);
     }
+    return true;
   } catch {
-    // The next beat tries again.
+    return false;
   }
 }
 

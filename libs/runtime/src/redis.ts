@@ -98,13 +98,15 @@ export function redisOf(dataDir: string): RedisBinary | undefined {
   }
 }
 
-function keepRedisOf(dataDir: string, { source, command, version, libraryPath }: RedisBinary): void {
+/** @returns false on a full disk for example: what is known from before may still serve, and the next start tries again */
+function keepRedisOf(dataDir: string, { source, command, version, libraryPath }: RedisBinary): boolean {
   const file = join(dataDir, WRITTEN_BY);
   try {
     writeFileSync(`${file}.new`, JSON.stringify({ source, command, version, libraryPath }), { mode: 0o600 });
     renameSync(`${file}.new`, file);
+    return true;
   } catch {
-    // A full disk: what is known from before may still serve, and the next start tries again.
+    return false;
   }
 }
 
