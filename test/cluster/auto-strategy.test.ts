@@ -84,7 +84,7 @@ test.runIf(IS_SOAK)('over a slow link of the server the workers take its shard o
 test.runIf(IS_SOAK)('local updates are picked where they are allowed: a later attempt begins with them, and has fewer rounds', async () => {
   const { id } = await stack.client.createRun({
     ...auto,
-    strategy: { kind: 'auto', startWorkers: 2, localSteps: 8 },
+    strategy: { kind: 'auto', startWorkers: 2, allowedLocalSteps: 8 },
     codec: { kind: 'auto' },
     learningRate: { schedule: 'cosine' },
   });

@@ -12,7 +12,6 @@ import { canonicalJson } from '@paceline/storage';
 import { BlockQueue, RowConverter } from './block-queue.js';
 import type { Part, RowBatch } from './cell.js';
 import type { ColumnState } from './column.js';
-import { DELIMITERS } from './formats/csv.js';
 import { HeadBuffer, inferColumns } from './head.js';
 import { IngestError, shown } from './ingest-error.js';
 import { NumberSpill } from './number-spill.js';
@@ -77,8 +76,7 @@ function diskFull(error: unknown, workFolder: string): IngestError | undefined {
 
 /** What cannot be found in another file of the same kind. */
 function dialectOf({ decimal, delimiter }: CheckedOptions): DatasetManifest['dialect'] {
-  const unusual = delimiter !== undefined && !DELIMITERS.includes(delimiter) ? delimiter : undefined;
-  return decimal === undefined && unusual === undefined ? undefined : { decimal, delimiter: unusual };
+  return decimal === undefined && delimiter === undefined ? undefined : { decimal, delimiter };
 }
 
 const WARNINGS_MAX = 20;
@@ -255,9 +253,13 @@ class ImportRun {
   }
 
   private get isOrdered(): boolean {
+    return this.keepsOrder && !(this.hasWindows && this.series.isOverfull);
+  }
+
+  private get keepsOrder(): boolean {
     const { split, inOrder } = this.options;
     // Rows on both sides of one that was left out are no neighbours.
-    return (split === undefined || inOrder) && this.converter.dropped === 0 && !(this.hasWindows && this.series.isOverfull);
+    return (split === undefined || inOrder) && this.converter.dropped === 0;
   }
 
   /** Windows are cut from numbers. Of other columns the series are of no use, and would only change the version. */
@@ -267,7 +269,7 @@ class ImportRun {
 
   private warnings(): string[] {
     const warnings = [...this.told];
-    if (this.hasWindows && this.series.isOverfull)
+    if (this.keepsOrder && this.hasWindows && this.series.isOverfull)
       warnings.push(
         `There are more than ${DATASET_LIMITS.seriesPerSplit} files, so where each begins is not kept and no windows can be cut: put the rows into fewer files.`,
       );

@@ -9,6 +9,8 @@ interface Series {
 export class SeriesStarts {
   private readonly of = new Map<SplitName, Series>();
   private isNext = false;
+  /** Whether there are more than a manifest may name. */
+  isOverfull = false;
 
   /** What comes now is of another file. */
   begin(): void {
@@ -19,7 +21,10 @@ export class SeriesStarts {
     if (rows === 0) return;
     let series = this.of.get(split);
     if (!series) this.of.set(split, (series = { rows: 0, starts: [] }));
-    if (this.isNext && series.rows > 0 && series.starts.length < DATASET_LIMITS.seriesPerSplit) series.starts.push(series.rows);
+    if (this.isNext && series.rows > 0) {
+      if (series.starts.length < DATASET_LIMITS.seriesPerSplit - 1) series.starts.push(series.rows);
+      else this.isOverfull = true;
+    }
     this.isNext = false;
     series.rows += rows;
   }
@@ -44,10 +49,5 @@ export class SeriesStarts {
   startsOf(split: SplitName): number[] | undefined {
     const starts = this.of.get(split)?.starts ?? [];
     return starts.length > 0 ? starts : undefined;
-  }
-
-  /** Whether there are more than a manifest may name. */
-  get isOverfull(): boolean {
-    return [...this.of.values()].some(({ starts }) => starts.length >= DATASET_LIMITS.seriesPerSplit);
   }
 }

@@ -42,11 +42,17 @@ export function apportion(fractions: Fractions, rows: number, owed?: Readonly<Co
 export class BlockSplits {
   private block = 0;
   private readonly owed: Counts = { train: 0, validation: 0, test: 0 };
+  private readonly fractions: Fractions;
 
   constructor(
-    private readonly fractions: Fractions,
+    fractions: Fractions,
     private readonly seed: number,
-  ) {}
+  ) {
+    // What they lack to 1 would be owed to a split without end.
+    const sum = SPLITS.reduce((total, split) => total + (fractions[split] ?? 0), 0);
+    this.fractions =
+      Math.abs(sum - 1) < 1e-12 ? fractions : Object.fromEntries(SPLITS.map((split) => [split, (fractions[split] ?? 0) / sum]));
+  }
 
   /** The split of each row of the next block; `rows` is below 100 in the last block only. */
   next(rows: number): SplitName[] {

@@ -93,7 +93,7 @@ describe('frame header', () => {
     const bytes = Buffer.from(encoded(EXAMPLE));
     expect(bytes.subarray(0, 4).toString('latin1')).toBe('PCLN');
     expect(bytes.subarray(4, 40).toString('hex')).toBe(
-      '0e020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
+      '0f020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
     );
     expect(bytes.readUInt32LE(40)).toBe(crc32(bytes.subarray(0, 40)));
   });

@@ -1,5 +1,5 @@
 /**
- * `strategy: auto` with `localSteps`: the local updates that auto may pick besides the strategies with equal bits, because the person who asks for the run
+ * `strategy: auto` with `allowedLocalSteps`: the local updates that auto may pick besides the strategies with equal bits, because the person who asks for the run
  * allows it, since they change what is trained.
  */
 import type { CodecSpec } from './codec-spec.js';
@@ -16,6 +16,7 @@ interface Counted {
   readonly length: object;
   readonly learningRate?: object | undefined;
   readonly validation?: object | undefined;
+  readonly earlyStopping?: object | undefined;
   readonly checkpoint: object;
 }
 
@@ -34,8 +35,8 @@ const SPARSE_RATE = 1.5;
  * error feedback keeps its residual: both end the promise of equal bits where a replica moves.
  */
 export function allowedLocalUpdates({ strategy, codec }: Distributed): AllowedLocalUpdates | undefined {
-  if (strategy.kind !== 'auto' || strategy.localSteps === undefined) return undefined;
-  const { mode, servers, accumulate, standby, startWorkers, localSteps } = strategy;
+  if (strategy.kind !== 'auto' || strategy.allowedLocalSteps === undefined) return undefined;
+  const { mode, servers, accumulate, standby, startWorkers, allowedLocalSteps: localSteps } = strategy;
   const isSparse = codec?.kind === 'auto';
   const chosen = isSparse ? SPARSE : codec;
   return {
@@ -58,7 +59,7 @@ export function allowedLocalUpdates({ strategy, codec }: Distributed): AllowedLo
 
 /**
  * The spec with the local updates: what it counts in rounds, which have one step with the strategies it was written for, becomes as many steps in rounds of
- * `localSteps`, at least one.
+ * `localSteps`.
  */
 export function withLocalRounds<Spec extends Distributed & Counted>(spec: Spec, allowed: AllowedLocalUpdates): Spec {
   const { localSteps } = allowed.strategy;
@@ -69,10 +70,10 @@ export function withLocalRounds<Spec extends Distributed & Counted>(spec: Spec, 
       Object.fromEntries(
         Object.entries(part)
           .filter(([field, value]) => fields.includes(field) && typeof value === 'number')
-          .map(([field, value]) => [field, Math.max(1, Math.ceil((value as number) / localSteps))]),
+          .map(([field, value]) => [field, Math.ceil((value as number) / localSteps)]),
       ),
     );
-  const { length, checkpoint, learningRate, validation } = spec;
+  const { length, checkpoint, learningRate, validation, earlyStopping } = spec;
   const { codec = spec.codec } = allowed;
   return Object.assign(
     {},
@@ -80,6 +81,7 @@ export function withLocalRounds<Spec extends Distributed & Counted>(spec: Spec, 
     { strategy: allowed.strategy, length: counted(length, 'rounds'), checkpoint: counted(checkpoint, 'everyRounds') },
     learningRate && { learningRate: counted(learningRate, 'warmupRounds', 'decayRounds') },
     validation && { validation: counted(validation, 'everyRounds') },
+    earlyStopping && { earlyStopping: counted(earlyStopping, 'startFromRound') },
     codec && { codec: counted(codec, 'warmupRounds') },
   );
 }

@@ -69,6 +69,12 @@ test('what only one strategy can serve, or only one is there for, is picked with
   expect(
     onlyStrategy(specOf({ strategy: { kind: 'parameter-server' } }), { liveServers: 0, liveWorkers: 2, shardWorkers: 2 }),
   ).toBeUndefined();
+  const allowing = specOf({ strategy: { kind: 'auto', allowedLocalSteps: 20 } });
+  expect(
+    onlyStrategy(allowing, { liveServers: 2, liveWorkers: 2, shardWorkers: 0 }),
+    'local updates need no worker with a shard',
+  ).toBeUndefined();
+  expect(pickStrategy(allowing, SLOW, 0).strategy.kind).toBe('local-update');
   expect([picksStrategy(specOf()), picksStrategy(specOf({ strategy: { kind: 'parameter-server' } }))]).toEqual([true, false]);
 });
 
@@ -132,13 +138,13 @@ test.each<[what: string, input: RunSpecInput, more: Partial<MeasuredExchange>, p
   ['the codec is named', { codec: { kind: 'int8' } }, {}, 'local-update', /exchange of 3\.02 MB every 20 steps/],
   [
     'steps alone are long',
-    { strategy: { kind: 'auto', localSteps: 2 } },
+    { strategy: { kind: 'auto', allowedLocalSteps: 2 } },
     { stepMs: 1, waitMs: 200 },
     'multi-worker-mirrored',
     /101 ms .*: they have to halve/,
   ],
-])('local updates, where localSteps allows them: %s', (_, input, more, picked, why) => {
-  const spec = specOf({ strategy: { kind: 'auto', localSteps: 20 }, ...input });
+])('local updates, where they are allowed: %s', (_, input, more, picked, why) => {
+  const spec = specOf({ strategy: { kind: 'auto', allowedLocalSteps: 20 }, ...input });
   const { strategy, codec, why: said } = pickStrategy(spec, { ...SLOW, ...more }, 2);
   expect(said).toMatch(why);
   expect(strategy.kind).toBe(picked);
@@ -161,10 +167,11 @@ test.each<[what: string, input: RunSpecInput, more: Partial<MeasuredExchange>, p
 
 test('what a spec counts in rounds is as many steps with local updates', () => {
   const spec = specOf({
-    strategy: { kind: 'auto', localSteps: 20, startWorkers: 2 },
+    strategy: { kind: 'auto', allowedLocalSteps: 20, startWorkers: 2 },
     length: { rounds: 1010 },
     learningRate: { schedule: 'cosine', warmupRounds: 10, decayRounds: 400 },
     validation: { everyRounds: 100 },
+    earlyStopping: { startFromRound: 500 },
     checkpoint: { everyRounds: 55, everySeconds: 30 },
     codec: { kind: 'auto' },
   });
@@ -173,13 +180,16 @@ test('what a spec counts in rounds is as many steps with local updates', () => {
     length: { rounds: 51 },
     learningRate: { schedule: 'cosine', warmupRounds: 1, decayRounds: 20 },
     validation: { everyRounds: 5 },
+    earlyStopping: { startFromRound: 25 },
     checkpoint: { everyRounds: 3, everySeconds: 30 },
     strategy: { kind: 'local-update', startWorkers: 2 },
   });
   expect(parseRunSpec(local)).toMatchObject({ ok: true, spec: local });
-  expect(withLocalRounds(specOf({ strategy: { kind: 'auto', localSteps: 20 } }), allowedLocalUpdates(spec)!).length).toEqual(
+  expect(withLocalRounds(specOf({ strategy: { kind: 'auto', allowedLocalSteps: 20 } }), allowedLocalUpdates(spec)!).length).toEqual(
     specOf().length,
   );
+  const fromTheStart = specOf({ strategy: { kind: 'auto', allowedLocalSteps: 20 }, validation: { everyEpochs: 1 }, earlyStopping: {} });
+  expect(withLocalRounds(fromTheStart, allowedLocalUpdates(spec)!).earlyStopping).toEqual(fromTheStart.earlyStopping);
   expect(allowedLocalUpdates(specOf())).toBeUndefined();
 });
 
@@ -187,21 +197,21 @@ test.each<[what: string, input: RunSpecInput, issue: RegExp]>([
   [
     'lamb',
     { optimizer: { name: 'lamb' } },
-    /^strategy\.localSteps: lets auto pick local-update, and optimizer\.name lamb does not go with local-update/,
+    /^strategy\.allowedLocalSteps: lets auto pick local-update, and optimizer\.name lamb does not go with local-update/,
   ],
   [
     'rounds that are skipped',
     { gradient: { nonFinite: 'skip' } },
-    /^strategy\.localSteps: .* and strategy\.innerState keep does not go with nonFinite skip/,
+    /^strategy\.allowedLocalSteps: .* and strategy\.innerState keep does not go with nonFinite skip/,
   ],
   [
     'sparse embeddings',
     { embeddings: { kind: 'sparse' } },
-    /^strategy\.localSteps: .* and strategy\.kind local-update does not go with sparse/,
+    /^strategy\.allowedLocalSteps: .* and strategy\.kind local-update does not go with sparse/,
   ],
-  ['one step', { strategy: { kind: 'auto', localSteps: 1 } }, /^strategy\.localSteps: /],
-])('localSteps of auto are refused beside %s', (_, input, issue) => {
-  const result = parseRunSpec({ strategy: { kind: 'auto', localSteps: 20 }, replicas: 4, ...input });
+  ['one step', { strategy: { kind: 'auto', allowedLocalSteps: 1 } }, /^strategy\.allowedLocalSteps: /],
+])('allowedLocalSteps are refused beside %s', (_, input, issue) => {
+  const result = parseRunSpec({ strategy: { kind: 'auto', allowedLocalSteps: 20 }, replicas: 4, ...input });
   expect(result.ok ? [] : result.issues.map(({ path, message }) => `${path}: ${message}`)).toEqual([expect.stringMatching(issue)]);
 });
 

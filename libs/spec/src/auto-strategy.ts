@@ -97,11 +97,12 @@ export function onlyStrategy(spec: RunSpec, fleet: PresentFleet): PickedStrategy
   const servers = fitting(spec, byServers(asked));
   const workers = fitting(spec, byWorkers(asked, Math.min(replicas, Math.max(asked.startWorkers ?? 0, fleet.shardWorkers, 1))));
   if (typeof servers === 'string') throw new Error(`a spec of strategy auto is none of parameter-server: ${servers}`);
-  if (typeof workers === 'string') return { strategy: servers, why: `no other strategy serves this spec: ${workers}` };
-  if (fleet.liveServers === 0 && fleet.shardWorkers > 0)
+  const allowed = allowedLocalUpdates(spec);
+  if (typeof workers === 'string' && !allowed) return { strategy: servers, why: `no other strategy serves this spec: ${workers}` };
+  if (fleet.liveServers === 0 && fleet.shardWorkers > 0 && typeof workers !== 'string')
     return { strategy: workers, why: `no parameter server is connected, and ${counted(fleet.shardWorkers)} can hold the parameters` };
   // Where no worker is there at all, those to come may hold parameters.
-  if (fleet.shardWorkers === 0 && fleet.liveWorkers > 0 && fleet.liveServers > 0)
+  if (fleet.shardWorkers === 0 && fleet.liveWorkers > 0 && fleet.liveServers > 0 && !allowed)
     return { strategy: servers, why: 'no worker is connected that can hold parameters, and parameter servers are' };
   return undefined;
 }

@@ -23,7 +23,18 @@ test('every field of the spec is either comparable or named here as one that cha
     'weights',
   ];
   expect(Object.keys(runSpecSchema.shape).sort()).toEqual([...COMPARABLE_FIELDS, ...free].sort());
-  const freeInStrategy = ['cutAfter', 'maxWorkers', 'minWorkers', 'servers', 'stages', 'standby', 'startWorkers', 'threads', 'workers'];
+  const freeInStrategy = [
+    'allowedLocalSteps',
+    'cutAfter',
+    'maxWorkers',
+    'minWorkers',
+    'servers',
+    'stages',
+    'standby',
+    'startWorkers',
+    'threads',
+    'workers',
+  ];
   const strategyFields = [...new Set(STRATEGY_KINDS.flatMap((option) => Object.keys(option.shape)))];
   expect(strategyFields.sort()).toEqual([...COMPARABLE_STRATEGY_FIELDS, ...freeInStrategy].sort());
 });

@@ -281,7 +281,7 @@ function allowedConflicts(spec: Conflicting, own: readonly Conflict[]): Conflict
   if (!allowed) return [];
   const told = new Set(own.map(([field]) => field));
   const others = conflictsOf(Object.assign({}, spec, allowed)).filter(([field]) => !told.has(field));
-  return others.map(([field, message]) => ['strategy.localSteps', `lets auto pick local-update, and ${field} ${message}`]);
+  return others.map(([field, message]) => ['strategy.allowedLocalSteps', `lets auto pick local-update, and ${field} ${message}`]);
 }
 
 function weightConflicts({ weights }: { weights?: z.output<typeof weightsSchema> | undefined }): [field: string, message: string][] {

@@ -203,7 +203,7 @@ export const autoSchema = z.strictObject({
   mode: z.literal('sync').default('sync'),
   servers,
   accumulate,
-  localSteps: z
+  allowedLocalSteps: z
     .int()
     .min(2)
     .max(LIMITS.localSteps)

@@ -117,6 +117,8 @@ export class PrepareRun {
     const metrics = metricsOfBoth(asAsked, dataset.data.format, model.outputs);
     const spec = Object.assign({}, asAsked, picked && { strategy: picked.strategy }, metrics && { metrics });
     await this.requireModel(spec, model, dataset.data, resume);
+    const allowed = allowedLocalUpdates(spec);
+    if (allowed) await this.requireModel(withLocalRounds(spec, allowed), model, dataset.data, null);
     const warmStart = await this.initialWeights.prepare(viewer, spec, model);
     const learningRate = pinDecay(spec.learningRate, { globalBatch: spec.globalBatch, ...length });
     return {

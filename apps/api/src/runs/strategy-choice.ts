@@ -32,7 +32,7 @@ import { StatusMoves, type LockedRun } from './status-moves.js';
 
 @ObjectType({ description: 'The strategy that `strategy: auto` has picked. The spec of the run names it too.' })
 export class StrategyChoice {
-  @Field({ description: 'parameter-server or multi-worker-mirrored; local-update only where the spec allows it, by `localSteps`.' })
+  @Field({ description: 'parameter-server or multi-worker-mirrored; local-update only where the spec allows it, by `allowedLocalSteps`.' })
   kind!: string;
   @Field({ description: 'What was measured, and what was expected of the others; or why only this one can serve the run.' })
   why!: string;
@@ -86,27 +86,30 @@ export class StrategyChoices {
         ...(shardHosts(strategy) === 'workers' ? { workersWanted: null } : {}),
       },
     });
+    if (strategy.kind === 'local-update')
+      await transaction.checkpoint.updateMany({ where: { runId: run.id, invalidAt: null }, data: { invalidAt: new Date() } });
     await this.moves.addEvents(transaction, run, [eventOf({ strategy, why }, run.attempt)]);
     if (strategy.kind === 'parameter-server') return; // it is what has measured
     const message = `strategy auto has picked ${strategy.kind}: the next attempt has it`;
     await this.attempts.end(transaction, run, { kind: 'failed', cause: 'STRATEGY_PICKED', message });
   }
 
-  /** Fewer shards may have more of EF21 to write than a server may; local updates begin without a checkpoint, whose slots are those of another optimizer. */
+  /** Fewer shards may have more of EF21 to write than a server may; local updates begin anew, and not with what an attempt has gone on from. */
   private async refusing(
     transaction: Transaction,
     run: LockedRun,
     spec: RunSpec,
   ): Promise<((other: RunSpec) => string | undefined) | undefined> {
-    const hasCheckpoint =
-      allowedLocalUpdates(spec) !== undefined && (await this.attempts.nextRestore(transaction, run)).kind === 'checkpoint';
+    const where = { runId_number: { runId: run.id, number: run.attempt } };
+    const hasRestored =
+      allowedLocalUpdates(spec) !== undefined && (await transaction.attempt.findUniqueOrThrow({ where })).parentNumber !== null;
     const row = keepsEstimate(spec)
       ? await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { model: true } })
       : undefined;
-    if (!hasCheckpoint && !row) return undefined;
+    if (!hasRestored && !row) return undefined;
     return (other) =>
-      hasCheckpoint && other.strategy.kind === 'local-update'
-        ? 'the run would go on from a checkpoint that has the slots of another optimizer'
+      hasRestored && other.strategy.kind === 'local-update'
+        ? 'the attempt has begun from a checkpoint, which has the slots of another optimizer'
         : row && estimateIssue(other, row.model as unknown as ModelDescription)?.message;
   }
 

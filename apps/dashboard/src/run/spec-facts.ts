@@ -36,10 +36,9 @@ export const hasEvenEpochs = (spec: unknown): boolean => object(object(spec)['st
 
 /** How long a round is, where it is several steps: ", 20 local steps each" */
 export function stepsText(spec: unknown): string {
-  const { kind, localSteps, stepsPerExecution } = object(object(spec)['strategy']);
+  const { localSteps, stepsPerExecution } = object(object(spec)['strategy']);
   if (typeof stepsPerExecution === 'number' && stepsPerExecution > 1) return `, ${stepsPerExecution} steps each`;
-  // With auto they are those that it may pick.
-  return kind !== 'auto' && typeof localSteps === 'number' && localSteps > 1 ? `, ${localSteps} local steps each` : '';
+  return typeof localSteps === 'number' && localSteps > 1 ? `, ${localSteps} local steps each` : '';
 }
 
 export const WEIGHTS_LABEL = 'Begins with weights of';
@@ -66,6 +65,7 @@ const LABELS: Readonly<Record<string, string>> = {
   final: 'Final checkpoint',
   accumulate: 'Micro-batches per step',
   localSteps: 'Local steps per round',
+  allowedLocalSteps: 'Local steps that auto may pick',
   stepsPerExecution: 'Steps per round',
   syncSteps: 'Rounds of one step at first',
   fragments: 'Fragments, one exchanged per round',

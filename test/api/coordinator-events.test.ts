@@ -1,8 +1,9 @@
-/** A run whose codec keeps something of each replica tells when that was lost: events of its coordinator, along the lineage of its weights. */
+/** What the api makes of events of a coordinator: what a codec has lost of replicas, along the lineage of the weights, and what the first rounds take, with strategy auto. */
 import { RESIDUAL_LOST } from '@paceline/protocol';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
-import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { isBeforeLocalUpdates } from '../../apps/api/src/runs/strategy-choice.js';
+import { checkpointWritten, Coordinator, ScriptedFleet } from './scripted-fleet.js';
 import { ControlPlane } from './services.js';
 
 const KEEPS = { codec: { kind: 'top-k', density: 0.1, errorFeedback: true } };
@@ -65,4 +66,32 @@ test('a run whose codec keeps nothing has no residuals to lose', async () => {
   await publish(coordinator, lost('moved', 12, 2));
   expect(await told(id)).toBeNull();
   coordinator.fallSilent();
+});
+
+test('what the first rounds take makes a run of strategy auto one of local updates, which has no checkpoint of before', async () => {
+  const { id, coordinator } = await fleet.training(plane, {
+    strategy: { kind: 'auto', allowedLocalSteps: 20 },
+    learningRate: { schedule: 'cosine' },
+  });
+  const measured = { stepMs: 50, waitMs: 800, latencyMs: 0, denseBytes: 1e6, nodes: 1, workers: 2, servers: 1, cores: 2 };
+  await coordinator.publish([
+    ...coordinator.rounds(0, 5),
+    checkpointWritten(1, 3),
+    { kind: 'event', type: 'strategy.measured', message: 'measured', data: measured },
+  ]);
+  await coordinator.acknowledged();
+  const database = plane.api.app.get(Database);
+  // 60,000 examples in batches of 256 are 235 steps of an epoch, and 12 rounds of twenty: 5 epochs.
+  expect(await database.run.findUniqueOrThrow({ where: { id } })).toMatchObject({
+    totalRounds: 60n,
+    roundsPerEpoch: 12n,
+    spec: { strategy: { kind: 'local-update', localSteps: 20 }, learningRate: { decayRounds: 60 } },
+  });
+  const kept = await database.checkpoint.findMany({ where: { runId: id } });
+  expect(kept.map(({ round, invalidAt }) => [round, invalidAt !== null])).toEqual([[3, true]]);
+  // One that was under way may still be told before the next attempt begins.
+  const areBefore = await database.$transaction((transaction) =>
+    Promise.all([1, 2].map((attempt) => isBeforeLocalUpdates(transaction, id, attempt))),
+  );
+  expect(areBefore).toEqual([true, false]);
 });
