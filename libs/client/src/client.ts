@@ -9,6 +9,7 @@ import type { TypedDocument } from './graphql.js';
 import { forTransfer, getJson, sendBytes } from './http.js';
 import { ModelsClient } from './models.js';
 import { sleep } from './sleep.js';
+import type { SocketState } from './socket.js';
 import type { ModelLike } from './training/tf-shapes.js';
 import type { StrategyObject, TrainingSource, Training } from './training/train.js';
 import type { TrainOptions } from './training/train-options.js';
@@ -109,7 +110,7 @@ export class PacelineClient {
   #isSocketOpen = false;
 
   constructor(options: ClientOptions) {
-    const onSocket = (state: 'open' | 'lost'): void => void (this.#isSocketOpen = state === 'open');
+    const onSocket = (state: SocketState): void => void (this.#isSocketOpen = state === 'open');
     this.#api = new ApiConnection(Object.assign({}, options, { onSocket }));
   }
 

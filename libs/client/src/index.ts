@@ -23,3 +23,4 @@ export { Backoff } from './backoff.js';
 export { follow } from './follow.js';
 export type { TypedDocument } from './graphql.js';
 export { refusalOf } from './http.js';
+export type { SocketState } from './socket.js';

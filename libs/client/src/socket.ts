@@ -8,15 +8,20 @@ import { PacelineApiError } from './api-error.js';
 
 /** A reader that falls behind by this much starts again from its last item. */
 const MAX_QUEUED_ITEMS = 50_000;
+/** The code of a socket that is closed after its last subscription. */
+const NORMAL_CLOSURE = 1000;
 /** Refusals that pass, with the HTTP status that they have elsewhere. */
 const STATUS_OF_REFUSAL: Readonly<Record<string, number>> = { SERVICE_UNAVAILABLE: 503, TOO_BUSY: 429, RATE_LIMITED: 429 };
+
+/** `closed`: by intent, after the last subscription. Nothing is connected then, and nothing is wrong. */
+export type SocketState = 'open' | 'closed' | 'lost';
 
 export interface SocketOptions {
   readonly pingEveryMs: number;
   readonly pongDeadlineMs: number;
   readonly connectTimeoutMs: number;
-  /** Told whether the socket is open, which a subscription without news cannot tell. */
-  readonly onSocket?: ((state: 'open' | 'lost') => void) | undefined;
+  /** Told what became of the socket, which a subscription without news cannot tell. */
+  readonly onSocket?: ((state: SocketState) => void) | undefined;
 }
 
 export interface SubscriptionSocket {
@@ -49,8 +54,7 @@ export function openSocket(
       },
       closed: (event) => {
         clearTimeout(pongTimer);
-        // 1000: closed by us after the last subscription.
-        onSocket?.((event as { readonly code?: unknown }).code === 1000 ? 'open' : 'lost');
+        onSocket?.((event as { readonly code?: unknown }).code === NORMAL_CLOSURE ? 'closed' : 'lost');
       },
     },
   });

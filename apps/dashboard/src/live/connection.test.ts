@@ -51,7 +51,10 @@ describe('the connection of a page', () => {
     expect(connection.state(), 'a socket that ends after its page').toBe('live');
     pages.push(page());
     connection.reportSocket('lost');
-    connection.reportSocket('live');
+    connection.reportSocket('open');
     expect(connection.state()).toBe('live');
+    connection.reportSocket('lost');
+    connection.reportSocket('closed');
+    expect(connection.state(), 'a socket that was closed after the last subscription').toBe('live');
   });
 });

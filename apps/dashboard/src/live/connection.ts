@@ -2,6 +2,8 @@
  * Whether what the page shows is live: every poll and subscription reports here, and the header shows the sum. A channel is lost when its
  * request failed, or has no answer for SILENT_AFTER_MS: an api that hangs says as little as one that is gone.
  */
+import type { SocketState } from '@paceline/client';
+
 export type ConnectionState = 'live' | 'lost';
 
 /** Longer than a slow answer of a busy api, and short enough that nobody reads old figures as new ones. */
@@ -34,8 +36,8 @@ export class Connection {
   }
 
   /** The socket is opened again only by a subscription: while nobody wants one, a socket that broke is no outage. */
-  reportSocket(state: ConnectionState): void {
-    this.report(SOCKET, this.#following > 0 ? state : 'live');
+  reportSocket(state: SocketState): void {
+    this.report(SOCKET, state === 'lost' && this.#following > 0 ? 'lost' : 'live');
   }
 
   /** @param followed a subscription with all its waits between attempts: settles when nobody wants it any more */

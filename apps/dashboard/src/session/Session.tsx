@@ -7,7 +7,7 @@
  *     CHECKING   --unreachable-->     SIGNED_OUT with the key in the field, when it was typed; otherwise it is checked again and again
  *     SIGNED_IN  --sign out, or any answer UNAUTHENTICATED--> SIGNED_OUT (the key is forgotten)
  */
-import { ApiConnection } from '@paceline/client';
+import { ApiConnection, type SocketState } from '@paceline/client';
 import { useCallback, useEffect, useMemo, useState, type ReactNode } from 'react';
 import { asFault, type ApiFault } from '../graphql/api-fault.js';
 import { Viewer, type ViewerResult } from '../graphql/generated/operations.js';
@@ -98,7 +98,7 @@ async function check({ tried, typed, trouble }: Extract<State, { at: 'CHECKING' 
 function SignedIn({ apiKey, end, children }: { apiKey: string; end: (fault?: ApiFault) => void; children: ReactNode }): ReactNode {
   const connection = useMemo(() => new Connection(), []);
   const live = useMemo(() => {
-    const onSocket = (state: 'open' | 'lost'): void => connection.reportSocket(state === 'open' ? 'live' : 'lost');
+    const onSocket = (state: SocketState): void => connection.reportSocket(state);
     return new ApiConnection({ url: location.origin, apiKey, holdsAnswers: true, ...SOCKET, onSocket });
   }, [apiKey, connection]);
   const api = useMemo<Api>(() => {
