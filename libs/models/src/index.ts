@@ -6,7 +6,7 @@ export { ExportError, type ExportErrorCode } from './export-error.js';
 export { describedOutputs, EXPORT_FORMATS, exportModel, type ExportFormat, type TrainedModel } from './export-model.js';
 export { cardMarkdown, modelCardSchema, type CardFacts, type ModelCard } from './model-card.js';
 export { preprocessingSchema, type PreparedInput, type PreparedOutput, type Preprocessing } from './preprocessing.js';
-export { partialOf, unpack, type UnpackedFile } from './unpack.js';
+export { leftoversOf, unpack, type UnpackedFile } from './unpack.js';
 export type { Evaluation, OutputMeasures } from './evaluate.js';
 export type * from './predictions/report.js';
 export { runPredictions, type EvaluatedRows } from './predictions/run-predictions.js';

@@ -1,4 +1,5 @@
 /** An archive into a folder, which appears when it is whole. */
+import { lstatSync, renameSync, rmSync } from 'node:fs';
 import { mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { unzip } from './archive.js';
@@ -13,8 +14,13 @@ export interface UnpackedFile {
   readonly bytes: number;
 }
 
-/** What is there of a folder before it is whole, for who interrupts. */
-export const partialOf = (folder: string): string => `${path.resolve(folder)}.${process.pid}.partial`;
+const besideOf = (folder: string) => {
+  const beside = `${path.resolve(folder)}.${process.pid}`;
+  return { partial: `${beside}.partial`, replaced: `${beside}.replaced` };
+};
+
+/** What lies beside a folder while it is written, and may be removed by who interrupts: a folder that is not whole, or one that was replaced. */
+export const leftoversOf = (folder: string): string[] => Object.values(besideOf(folder));
 
 /**
  * Writes beside the folder and renames.
@@ -23,7 +29,7 @@ export const partialOf = (folder: string): string => `${path.resolve(folder)}.${
  */
 export async function unpack(stream: Bytes, folder: string, mayReplace: boolean): Promise<UnpackedFile[]> {
   const target = path.resolve(folder);
-  const partial = partialOf(folder);
+  const { partial, replaced } = besideOf(folder);
   await (mayReplace ? refuseOther(target, folder) : refuseTaken(target, folder));
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });
@@ -31,14 +37,33 @@ export async function unpack(stream: Bytes, folder: string, mayReplace: boolean)
     const files = await unzip(stream);
     for (const { path: name, bytes } of files) await writeFile(path.join(partial, name), bytes, { flag: 'wx' });
     if (files.length === 0) throw new ExportError('ARCHIVE_UNREADABLE', 'the archive is empty');
-    if (mayReplace) await rm(target, { recursive: true, force: true });
-    await rename(partial, target).catch(async (error: unknown) => {
-      await refuseTaken(target, folder);
-      throw error;
-    });
+    if (mayReplace) {
+      replace(target, partial, replaced);
+      await rm(replaced, { recursive: true, force: true });
+    } else {
+      await rename(partial, target).catch(async (error: unknown) => {
+        await refuseTaken(target, folder);
+        throw error;
+      });
+    }
     return files.map(({ path: name, bytes }) => ({ path: name, bytes: bytes.length }));
   } finally {
     await rm(partial, { recursive: true, force: true });
+  }
+}
+
+/** In one go, so that whoever interrupts finds the old folder or the new one at its place. */
+function replace(target: string, partial: string, replaced: string): void {
+  const isThere = lstatSync(target, { throwIfNoEntry: false }) !== undefined;
+  if (isThere) {
+    rmSync(replaced, { recursive: true, force: true }); // of a process that was killed
+    renameSync(target, replaced);
+  }
+  try {
+    renameSync(partial, target);
+  } catch (error) {
+    if (isThere) renameSync(replaced, target);
+    throw error;
   }
 }
 

@@ -39,9 +39,11 @@ async function exportRun({ terminal, connect }: CommandContext, command: Command
   if (!run) throw noRun(id);
   const name = run.name.replaceAll(/[^\w.-]+/g, '-').replace(/^[.-]+/, '') || 'run';
   const folder = out ?? `${name}-${shortId(id)}${round === undefined ? '' : `-${round}`}-${format}`;
-  const { ExportError, partialOf, unpack } = await import('@paceline/models');
+  const { ExportError, leftoversOf, unpack } = await import('@paceline/models');
   const body = await downloadModel(client, id, { format, round });
-  const interrupt = cleanUpOnInterrupt(() => rmSync(partialOf(folder), { recursive: true, force: true }));
+  const interrupt = cleanUpOnInterrupt(() => {
+    for (const leftover of leftoversOf(folder)) rmSync(leftover, { recursive: true, force: true });
+  });
   const files = await unpack(body, folder, force === true)
     .catch((error: unknown) => {
       if (!(error instanceof ExportError)) throw error;
