@@ -17,6 +17,8 @@ beforeAll(async () => {
     let text = '';
     request.on('data', (part: Buffer) => (text += part.toString()));
     request.on('end', () => {
+      // The request for a WebSocket, which has no text.
+      if (text === '') return void response.writeHead(400).end();
       const data = answers[(JSON.parse(text) as { operationName: string }).operationName];
       const fault = { errors: [{ message: 'A fault', extensions: { code: 'INTERNAL_SERVER_ERROR' } }] };
       response.writeHead(data ? 200 : 500, { 'content-type': 'application/json' }).end(JSON.stringify(data ? { data } : fault));
