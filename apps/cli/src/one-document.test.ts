@@ -124,7 +124,7 @@ describe('keys', () => {
     expect(expiry('30d', nowMs)).toEqual(new Date('2026-01-31T00:00:00Z'));
     expect(expiry('2026-02-01', nowMs)).toEqual(new Date('2026-02-01T00:00:00Z'));
     expect(expiry('2026-02-01T06:00:00+02:00', nowMs)).toEqual(new Date('2026-02-01T04:00:00Z'));
-    for (const text of ['0d', 'soon', '2025-12-31', '2026-13-01', '1'])
+    for (const text of ['0d', 'soon', '2025-12-31', '2026-13-01', '2026-02-31', '2026-02-30T06:00:00Z', '1'])
       expect(() => expiry(text, nowMs)).toThrow(expect.objectContaining({ code: 'FLAG_INVALID' }));
   });
 });

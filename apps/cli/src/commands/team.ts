@@ -107,10 +107,16 @@ function stateOf({ revokedAt, expiresAt, isReadOnly }: ApiKey, nowMs: number): s
   return isReadOnly ? 'read-only' : 'in use';
 }
 
+/** Date.parse takes 31 February for 3 March. */
+function isInCalendar(day: string): boolean {
+  const atMs = Date.parse(day);
+  return !Number.isNaN(atMs) && new Date(atMs).toISOString().startsWith(day);
+}
+
 /** @throws UserError FLAG_INVALID */
 export function expiry(text: string, nowMs: number = Date.now()): Date {
   const days = /^(\d{1,5})d$/.exec(text)?.[1];
-  const isDate = /^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?$/.test(text);
+  const isDate = /^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?$/.test(text) && isInCalendar(text.slice(0, 10));
   const atMs = days === undefined ? (isDate ? Date.parse(text) : Number.NaN) : nowMs + Number(days) * DAY_MS;
   if (atMs > nowMs) return new Date(atMs);
   throw new UserError('FLAG_INVALID', `--expires ${JSON.stringify(text.slice(0, 40))} is no time to come.`, {
