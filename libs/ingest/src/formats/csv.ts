@@ -117,19 +117,21 @@ function wholeCharacters(bytes: Uint8Array): number {
   return length;
 }
 
-/** Whichever of the delimiters the first line has most of, outside of quotes. */
+/** Whichever of the delimiters the first line that has any has most of, outside of quotes. */
 export function delimiterOf(text: string, decimal?: DecimalSign): string {
   const counts = new Map<string, number>();
-  let isQuoted = false;
-  for (const character of text) {
+  let [isQuoted, isHeader] = [false, true];
+  for (const character of text.replace(/^[\r\n]+/, '')) {
     if (character === '"') isQuoted = !isQuoted;
     else if (!isQuoted && (character === '\n' || character === '\r')) {
       if (counts.size > 0) break;
-    } else if (!isQuoted && DELIMITERS.includes(character)) counts.set(character, (counts.get(character) ?? 0) + 1);
+      isHeader = false;
+    } else if (!isQuoted && DELIMITERS.includes(character) && (isHeader || character !== decimal))
+      counts.set(character, (counts.get(character) ?? 0) + 1);
   }
-  // A decimal comma separates no columns, unless nothing else does.
+  // A decimal comma separates no columns, unless it stands in the header and nothing else does.
   if (decimal === ',' && counts.size > 1) counts.delete(',');
-  let found = ',';
+  let found = decimal === ',' && !counts.has(',') ? ';' : ',';
   for (const [delimiter, count] of counts) if (count > (counts.get(found) ?? 0)) found = delimiter;
   return found;
 }

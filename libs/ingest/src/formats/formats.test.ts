@@ -66,6 +66,12 @@ test('CSV: quotes, line ends in quotes, a byte order mark, and delimiters that a
   expect(['a,b', 'a;b', 'a\tb', 'a|b', '"a;;;",b', 'a'].map((line) => delimiterOf(`${line}\n`))).toEqual([',', ';', '\t', '|', ',', ',']);
 });
 
+test('CSV: a decimal comma separates no columns, unless the header is separated by commas', () => {
+  const tables = ['price\n1,5\n2,25\n', 'a;b\n1,5;2,25\n', 'a;b, of c\n1,5;2\n', 'a\n"1,5"\n', 'a|b\n1,5|2\n', '\r\na,b\r\n"1,5",2\r\n'];
+  expect(tables.map((text) => delimiterOf(text, ','))).toEqual([';', ';', ';', ';', '|', ',']);
+  expect(delimiterOf('price\n1,5\n2,25\n')).toBe(',');
+});
+
 test('CSV without a header gets names of columns, and TSV is read by its name', async () => {
   const source = await bench.write('bare.tsv', '1\t2\n3\t4\n');
   expect((await bench.import({ sources: [source] })).train).toEqual([
