@@ -100,9 +100,7 @@ async function run(begin: BeginImport): Promise<void> {
     },
   );
   if (latest) await tell(latest);
-  // Where the files lie here is nobody's business.
-  const folders = begin.uploads.map((_, i) => path.join(fetched, String(i)) + path.sep);
-  const said = warnings.map((warning) => folders.reduce((text, own) => text.replaceAll(own, ''), warning));
+  const said = warnings.map((warning) => withoutFolders(warning, begin));
   await tell({ kind: 'done', manifest: JSON.stringify(manifest), warnings: said });
 }
 
