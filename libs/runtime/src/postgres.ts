@@ -35,6 +35,7 @@ import { endProcess, isAlive } from './end-process.js';
 import { BIND_ATTEMPTS, findFreePort } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
 import { canReach, postgresBinaries, type PostgresBinaries } from './postgres-binaries.js';
+import { isPostgresOf } from './postgres-process.js';
 import { UserError } from './user-error.js';
 
 export interface ServiceOptions {
@@ -205,19 +206,6 @@ async function prepareExisting(cluster: string, { version }: PostgresBinaries): 
   if (isOfCluster) await endProcess(postmaster.pid, { signal: 'SIGINT', deadlineMs: 10_000, killSignal: 'SIGQUIT' });
   // The pid was given to another process, for which PostgreSQL would refuse to start. Memory that is still in use it finds by the cluster itself.
   if (isOfCluster === false) rmSync(join(cluster, 'postmaster.pid'), { force: true });
-}
-
-/** Undefined where there is no /proc: PostgreSQL's own check of postmaster.pid decides. A server works inside of its cluster. */
-function isPostgresOf(cluster: string, pid: number): boolean | undefined {
-  if (process.platform !== 'linux') return undefined;
-  try {
-    const [works, own] = [statSync(`/proc/${pid}/cwd`), statSync(cluster)];
-    const isInside = works.dev === own.dev && works.ino === own.ino;
-    return isInside && readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]!.endsWith('postgres');
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    return code === 'EACCES' || code === 'EPERM' || code === 'ENOENT' ? false : undefined; // another user's, or gone
-  }
 }
 
 interface Started {
