@@ -51,10 +51,10 @@ export async function ensureKey(url: string, dataDir: string, env: NodeJS.Proces
   const write = (apiKey: string, formerUrl: string): string => {
     if (present.url === url && present.apiKey === apiKey) return apiKey;
     writeConfiguration({ url, apiKey, formerUrl }, env);
-    if (present.urlFrom === 'file' && !isLoopback(present.url))
-      terminal.note(
-        `Commands spoke to ${present.url} and speak to ${url} now. Its key is kept in ${present.file}: PACELINE_URL=${present.url} speaks to it again.`,
-      );
+    if (present.urlFrom === 'file' && !isLoopback(present.url)) {
+      const kept = present.apiKey ? `Its key is kept in ${present.file}: ` : '';
+      terminal.note(`Commands spoke to ${present.url} and speak to ${url} now. ${kept}PACELINE_URL=${present.url} speaks to it again.`);
+    }
     return apiKey;
   };
   if (own.apiKey && (own === known || isLoopback(own.url))) {

@@ -113,14 +113,22 @@ describe("the administrator's key of a data folder", () => {
     };
     expect(await ensureKey(url, folder, env, terminal)).toBe('made');
     expect(seen).toEqual([`viewer ${bootstrapKey}`, `createApiKey ${bootstrapKey}`]);
-    expect(notes).toEqual([expect.stringContaining('PACELINE_URL=https://company.example speaks to it again')]);
     const file = join(folder, 'config', 'config.json');
+    const [spoke, again] = [
+      `Commands spoke to https://company.example and speak to ${url} now.`,
+      'PACELINE_URL=https://company.example speaks to it again.',
+    ];
+    expect(notes).toEqual([`${spoke} Its key is kept in ${file}: ${again}`]);
     const kept = { url, apiKey: 'made', otherKeys: { 'https://company.example': 'theirs' } };
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(kept);
     expect(await ensureKey(url, folder, env, terminal), 'the next start').toBe('made');
     writeConfiguration({ url: 'http://127.0.0.1:1', apiKey: 'made', formerUrl: url }, env);
     expect(await ensureKey(url, folder, env, terminal), 'the stack had another port').toBe('made');
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(kept);
+    writeFileSync(file, JSON.stringify({ url: 'https://company.example' }), { mode: 0o600 });
+    notes.length = 0;
+    await ensureKey(url, folder, env, terminal);
+    expect(notes, 'no key of it was there').toEqual([`${spoke} ${again}`]);
   });
 
   it('that was revoked while another one is left is named, with where the other one belongs', async () => {
