@@ -27,7 +27,7 @@ export interface RunningRedis extends RunningService {
 export interface RedisOptions extends ServiceOptions {
   /** The operator's, without blanks; random when not given. One that is started again has that of before. */
   readonly password?: string;
-  /** Told when a candidate has to be downloaded. */
+  /** Told when a candidate has to be downloaded, or could not be noted beside its data. */
   readonly onProgress?: (text: string) => void;
 }
 
@@ -54,7 +54,9 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
       temporary,
     });
     const release = guardProcess(pid, { isDatabase: true });
-    if (!temporary) keepRedisOf(dataDir, binary);
+    const problem = temporary ? undefined : keepRedisOf(dataDir, binary);
+    // What is known from before may still serve, and the next start tries again.
+    if (problem) options.onProgress?.(`which Redis has written ${dataDir} could not be noted: ${problem.message}`);
     const ended = new Promise<void>((done) => {
       if (child.exitCode !== null || child.signalCode !== null) done();
       child.once('exit', () => done());
@@ -98,15 +100,15 @@ export function redisOf(dataDir: string): RedisBinary | undefined {
   }
 }
 
-/** @returns false on a full disk for example: what is known from before may still serve, and the next start tries again */
-function keepRedisOf(dataDir: string, { source, command, version, libraryPath }: RedisBinary): boolean {
+/** @returns why it could not be kept, a full disk for example */
+function keepRedisOf(dataDir: string, { source, command, version, libraryPath }: RedisBinary): Error | undefined {
   const file = join(dataDir, WRITTEN_BY);
   try {
     writeFileSync(`${file}.new`, JSON.stringify({ source, command, version, libraryPath }), { mode: 0o600 });
     renameSync(`${file}.new`, file);
-    return true;
-  } catch {
-    return false;
+    return undefined;
+  } catch (error) {
+    return error as Error;
   }
 }
 

@@ -156,7 +156,10 @@ describe('embedded Redis', () => {
     await expect(stranger.connect().then(() => stranger.get('kept'))).rejects.toThrow(/NOAUTH/);
     stranger.disconnect();
     await first.stop();
-    const second = keep(await startRedis({ dataDir }));
+    mkdirSync(join(dataDir, 'written-by.json.new')); // as a full disk would, it keeps the note from being written
+    const told: string[] = [];
+    const second = keep(await startRedis({ dataDir, onProgress: (text) => told.push(text) }));
+    expect(told).toEqual([expect.stringContaining(`which Redis has written ${dataDir} could not be noted: EISDIR`)]);
     const again = new Redis(second.url, { retryStrategy: () => null });
     expect(await again.get('kept')).toBe('7');
     again.disconnect();
