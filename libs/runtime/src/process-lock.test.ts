@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { startTicks } from './end-process.js';
-import { GONE_AFTER_MS, hostElsewhere, lockFile, runningHolder, type Holder } from './process-lock.js';
+import { beatOf, GONE_AFTER_MS, hostElsewhere, lockFile, ofOthers, runningHolder, type Holder } from './process-lock.js';
 
 describe('a lock that is a file', () => {
   let folder: string;
@@ -96,6 +96,21 @@ describe('a lock that is a file', () => {
     }
   });
 
+  it('is said not to be touched once, and again after it was', () => {
+    const warned = vi.spyOn(process, 'emitWarning').mockReturnValue();
+    const beat = beatOf(file);
+    const times = (): number => (beat(), beat(), warned.mock.calls.length);
+    expect([times(), warned.mock.lastCall]).toEqual([
+      1,
+      [expect.stringMatching(/by-the-lock.json cannot be touched \(ENOENT.* 3 minutes/u)],
+    ]);
+    lockFile(file);
+    expect(times()).toBe(1);
+    rmSync(file);
+    expect(times()).toBe(2);
+    warned.mockRestore();
+  });
+
   it('says what it cannot tell, and stays held', () => {
     const lock = lockFile(file, { url: 'old' });
     if ('heldBy' in lock) throw new Error('somebody holds a file that is new');
@@ -105,4 +120,17 @@ describe('a lock that is a file', () => {
     expect(runningHolder<{ url: string }>(file)?.url).toBe('old');
     expect(readdirSync(join(folder, 'made'))).toEqual(['by-the-lock.json']);
   });
+});
+
+it('macOS: a machine is known by the id of its hardware, and by none where it does not tell its boot', () => {
+  const asked: string[] = [];
+  const told = (boot: string, hardware: string) =>
+    ofOthers((command) => (asked.push(command), command.endsWith('sysctl') ? boot : hardware));
+  const hardware = '+-o J316  <class IOPlatformExpertDevice>\n    {\n      "IOPlatformUUID" = "F00D-1"\n    }\n';
+  const { host, place, machine } = told('B007-1\n', hardware);
+  expect([place, machine.startsWith(`${host} `), machine.includes('F00D')]).toEqual(['B007-1', true, false]);
+  expect(told('B007-2\n', hardware).machine, 'after its next boot').toBe(machine);
+  expect(told('B007-1\n', '')).toEqual({ host, place: 'B007-1', machine: '' });
+  expect(told('', hardware)).toEqual({ host, place: host, machine: '' });
+  expect(new Set(asked)).toEqual(new Set(['/usr/sbin/sysctl', '/usr/sbin/ioreg']));
 });

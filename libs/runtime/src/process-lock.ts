@@ -32,14 +32,14 @@ interface Place {
   readonly host: string;
   /** No other host or container has it, nor this host after its next boot. */
   readonly place: string;
-  /** Stays from boot to boot; empty in containers, whose names and files come from elsewhere. */
+  /** Stays from boot to boot; empty in containers, whose names and files come from elsewhere, and where no id is known. */
   readonly machine: string;
 }
 
 const INITIAL_NAMESPACE = 'pid:[4026531836]';
 let own: Place | undefined;
 
-const ownPlace = (): Place => (own ??= process.platform === 'linux' ? ofLinux() : ofOthers());
+const ownPlace = (): Place => (own ??= process.platform === 'linux' ? ofLinux() : ofOthers(output));
 
 function ofLinux(): Place {
   const host = hostname();
@@ -51,11 +51,19 @@ function ofLinux(): Place {
   return { host, place: boot && namespace ? `${boot} ${namespace}` : host, machine };
 }
 
-function ofOthers(): Place {
+/**
+ * macOS. Without the id of the boot or of the machine nothing tells this machine before its boot from another one: a name of a host is not its own.
+ * @param run a program and its arguments, for what it writes
+ */
+export function ofOthers(run: (command: string, args: readonly string[]) => string): Place {
   const host = hostname();
-  const boot = asked(() => spawnSync('sysctl', ['-n', 'kern.bootsessionuuid'], { encoding: 'utf8', timeout: 5000 }).stdout);
-  return { host, place: boot || host, machine: host };
+  const boot = asked(() => run('/usr/sbin/sysctl', ['-n', 'kern.bootsessionuuid']));
+  const hardware = boot && asked(() => run('/usr/sbin/ioreg', ['-rd1', '-c', 'IOPlatformExpertDevice']));
+  const id = /"IOPlatformUUID" = "([^"]+)"/.exec(hardware)?.[1];
+  return { host, place: boot || host, machine: id ? `${host} ${digest(id)}` : '' };
 }
+
+const output = (command: string, args: readonly string[]): string => spawnSync(command, args, { encoding: 'utf8', timeout: 5000 }).stdout;
 
 function asked(read: () => string): string {
   try {
@@ -123,8 +131,9 @@ export function lockFile<T extends object = object>(file: string, what?: T, onLo
     },
   };
   const hold = (): HeldLock<T> => {
+    const touchOrTell = beatOf(file);
     beat = setInterval(() => {
-      if (isOurs()) return touch(file);
+      if (isOurs()) return touchOrTell();
       const other = held.takenBy();
       if (!other) return;
       clearInterval(beat);
@@ -165,8 +174,8 @@ export function hostElsewhere({ place, host = 'another host' }: Holder): string 
   return host === own.host ? `another host or container called ${host}` : host;
 }
 
-/** Its first byte is written again, which takes no room on a full disk and says the time of the file system. @returns false where that failed: the next beat tries again */
-function touch(file: string): boolean {
+/** Its first byte is written again, which takes no room on a full disk and says the time of the file system. @returns why that failed */
+function touch(file: string): Error | undefined {
   try {
     const descriptor = openSync(file, 'r+');
     try {
@@ -174,10 +183,23 @@ function touch(file: string): boolean {
     } finally {
       closeSync(descriptor);
     }
-    return true;
-  } catch {
-    return false;
+    return undefined;
+  } catch (error) {
+    return error as Error;
   }
+}
+
+/** The next beat tries again; a problem is told once as long as it lasts. */
+export function beatOf(file: string): () => void {
+  let told: string | undefined;
+  return () => {
+    const problem = touch(file);
+    if (problem && problem.message !== told)
+      process.emitWarning(
+        `${file} cannot be touched (${problem.message}). If that lasts ${GONE_AFTER_MS / 60_000} minutes, another host may take it.`,
+      );
+    told = problem?.message;
+  };
 }
 
 /**
