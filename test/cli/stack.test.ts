@@ -1,5 +1,5 @@
 /** `paceline up` with everything around it, as people use it on one machine: real databases, servers and workers. */
-import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { EXIT } from '@paceline/runtime';
@@ -324,10 +324,20 @@ describe('down', () => {
     await allGone(family);
     up = home.start(['up', '--json', '--port', '0', '--workers', '1']);
     announced = JSON.parse(await until('up to be ready after the kill', () => up.stdout(), 90_000)) as typeof announced;
+  });
+
+  it('is not waited for when another host has taken the folder: all is killed, and nothing of the other one is written or removed', async () => {
     const next = familyOf(announced.pid);
+    const file = join(home.folder, 'up.pid.json');
+    const other = JSON.stringify({ pid: 1, ticks: '1', host: 'other', place: 'another boot', machine: 'another machine' });
+    writeFileSync(file, other);
     up.child.kill('SIGINT');
-    expect((await up.finished).exit).toBe(0);
+    const { exit, stderr } = await up.finished;
+    expect([exit, stderr]).toEqual([0, expect.stringContaining(`another host has taken ${home.folder}: what runs here is killed`)]);
     await allGone(next, 2000);
+    expect(readFileSync(file, 'utf8')).toBe(other);
+    expect(existsSync(join(home.folder, 'postgres/cluster/postmaster.pid'))).toBe(true);
+    rmSync(file);
   });
 });
 

@@ -35,7 +35,7 @@ export async function startWebStack(): Promise<WebStack> {
   const keepFolder = guardDirectory(folder);
   const started: (RunningService | TestProcess)[] = [];
   const stop = async (): Promise<void> => {
-    for (const part of started.reverse()) await ('kill' in part ? part.kill('SIGTERM') : part.stop());
+    for (const part of started.reverse()) await ('stop' in part ? part.stop() : part.kill('SIGTERM'));
     rmSync(folder, { recursive: true, force: true });
     keepFolder();
   };

@@ -1,5 +1,5 @@
 /** Ending processes by their id: a polite signal, a deadline, then SIGKILL. Never by name. */
-import type { ChildProcess } from 'node:child_process';
+import { spawnSync, type ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -52,6 +52,33 @@ export async function endProcess(target: number | ChildProcess, options: EndOpti
     await gone(target, pid, 5_000);
   }
   return false;
+}
+
+/**
+ * SIGKILL to a process and its children, for data that are no longer theirs to write. It stands still first, so that none of its children is missed.
+ * Settles when they are gone.
+ */
+export async function killWithChildren(target: ChildProcess): Promise<void> {
+  const { pid } = target;
+  if (pid === undefined || hasEnded(target, pid)) return;
+  send(pid, 'SIGSTOP');
+  const children = childrenOf(pid);
+  for (const child of [...children, pid]) send(child, 'SIGKILL');
+  await Promise.all([gone(target, pid, 5_000), ...children.map((child) => gone(child, child, 5_000))]);
+}
+
+/** Empty where the system does not tell; the children of a database then see that it is gone when they are done with what they do. */
+function childrenOf(pid: number): number[] {
+  let text: string | null;
+  try {
+    text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  } catch {
+    text = spawnSync('pgrep', ['-P', String(pid)], { encoding: 'utf8', timeout: 2_000 }).stdout; // no /proc (macOS)
+  }
+  return (text ?? '')
+    .split(/\s+/)
+    .map(Number)
+    .filter((child) => child > 0);
 }
 
 function hasEnded(target: number | ChildProcess, pid: number): boolean {

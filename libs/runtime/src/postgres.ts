@@ -31,7 +31,7 @@ import {
 import { rename, rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { endProcess, isAlive } from './end-process.js';
+import { endProcess, isAlive, killWithChildren } from './end-process.js';
 import { BIND_ATTEMPTS, findFreePort } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
 import { canReach, postgresBinaries, type PostgresBinaries } from './postgres-binaries.js';
@@ -58,6 +58,8 @@ export interface RunningService {
   readonly ended: Promise<void>;
   /** Ends the process; removes dataDir when it is temporary. */
   stop(): Promise<void>;
+  /** SIGKILL to the process and its children, which write nothing more; dataDir stays as it is. */
+  kill(): Promise<void>;
 }
 
 const HOST = '127.0.0.1';
@@ -95,6 +97,11 @@ export async function startPostgres(options: ServiceOptions): Promise<RunningSer
       if (temporary) await rm(dataDir, { recursive: true, force: true });
       keepDirectory?.();
     };
+    const kill = async (): Promise<void> => {
+      await killWithChildren(started.child);
+      release();
+      keepDirectory?.();
+    };
     const service: RunningService = {
       url: address(DATABASE),
       host: HOST,
@@ -103,6 +110,7 @@ export async function startPostgres(options: ServiceOptions): Promise<RunningSer
       logFile: join(dataDir, 'postgres.log'),
       ended: started.ended,
       stop: () => (stopping ??= stop()),
+      kill,
     };
     try {
       await createDatabase(address('postgres'), deadlineMs);

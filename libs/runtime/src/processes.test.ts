@@ -199,6 +199,17 @@ describe('supervision', () => {
     expect(pauses.slice(0, 4)).toEqual([10, 10, 40, 40].map((ms) => `starting again in ${ms} ms`));
   });
 
+  it('kills without asking first, also what has been asked and takes its time', async () => {
+    const stays = ready.replace('onShutdown(() => {})', "process.on('SIGTERM', () => console.error('asked'))");
+    const [asked, running] = [start('asked', stays, 3), start('running', stays, 3)];
+    await Promise.all([asked.ready, running.ready]);
+    const stopped = asked.stop();
+    const log = (name: string): string => readFileSync(join(temp, `${name}.log`), 'utf8');
+    await until('it to be asked', () => log('asked') !== '');
+    await Promise.all([asked.kill(), running.kill(), stopped]);
+    expect([asked.state(), running.state(), running.pid(), log('running')]).toEqual(['STOPPED', 'STOPPED', undefined, '']);
+  });
+
   it('takes a log that cannot be opened for a start that failed, and goes on whatever its listener throws', async () => {
     writeFileSync(join(temp, 'no-folder'), '');
     const told = vi.spyOn(process, 'emitWarning').mockReturnValue();

@@ -9,7 +9,7 @@ import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { endProcess } from './end-process.js';
+import { endProcess, killWithChildren } from './end-process.js';
 import { BIND_ATTEMPTS, findFreePort, whyNotListening } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
 import { sizeOf, tail, type RunningService, type ServiceOptions } from './postgres.js';
@@ -69,6 +69,11 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
       if (temporary) await rm(dataDir, { recursive: true, force: true });
       keepDirectory?.();
     };
+    const kill = async (): Promise<void> => {
+      await killWithChildren(child);
+      release();
+      keepDirectory?.();
+    };
     return {
       url: `redis://:${password}@${HOST}:${port}`,
       urlOf: (role) => `redis://${role}:${redisPassword(password, role)}@${HOST}:${port}`,
@@ -80,6 +85,7 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
       source: binary.source,
       version: binary.version,
       stop: () => (stopping ??= stop()),
+      kill,
     };
   } catch (error) {
     if (temporary && isFirst) rmSync(dataDir, { recursive: true, force: true });

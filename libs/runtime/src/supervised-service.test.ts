@@ -1,10 +1,11 @@
 /** A service that ends is started again: with a service of our own, and with PostgreSQL and Redis that are killed. */
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, describe, expect, it } from 'vitest';
+import { isAlive } from './end-process.js';
 import { startPostgres, type RunningService } from './postgres.js';
 import { startRedis } from './redis.js';
 import type { RestartPolicy } from './restart-budget.js';
@@ -37,7 +38,16 @@ describe('a service that cannot be kept', () => {
   const fake = () => {
     let end!: () => void;
     const ended = new Promise<void>((resolve) => (end = resolve));
-    const service: RunningService = { url: 'x', host: 'h', port: 7, pid: 1, logFile: 'l', ended, stop: () => Promise.resolve(end()) };
+    const service: RunningService = {
+      url: 'x',
+      host: 'h',
+      port: 7,
+      pid: 1,
+      logFile: 'l',
+      ended,
+      stop: () => Promise.resolve(end()),
+      kill: () => Promise.resolve(end()),
+    };
     return { service, end };
   };
 
@@ -65,11 +75,15 @@ describe('a service that cannot be kept', () => {
     ]);
   });
 
-  it('is not started again when it was stopped, nor without a policy', async () => {
+  it('is not started again when it was stopped or killed, nor without a policy', async () => {
     const [stopped, ended] = [fake(), fake()];
     const { events, onEvent } = listen();
     const one = await superviseService({ name: 'redis', restart: QUICK, onEvent, start: () => Promise.resolve(stopped.service) });
     await one.stop();
+    expect(events).toEqual([]);
+    const given = fake();
+    given.service.stop = () => Promise.reject(new Error('it is not asked to end in order'));
+    await (await superviseService({ name: 'redis', restart: QUICK, onEvent, start: () => Promise.resolve(given.service) })).kill();
     expect(events).toEqual([]);
     const other = await superviseService({ name: 'redis', start: () => Promise.resolve(ended.service) });
     ended.end();
@@ -102,6 +116,14 @@ it('PostgreSQL that is killed is back at its address with all that was committed
     expect([supervised.service.port, await query('SELECT n FROM kept')]).toEqual([port, [{ n: 7 }]]);
     expect(supervised.pid()).not.toBe(before);
     expect(await busy).toBeInstanceOf(Error);
+    // Another host has its data: what an orderly end writes and removes is the other's.
+    const control = readFileSync(join(dataDir, 'cluster/global/pg_control'));
+    const waits = query('SELECT pg_sleep(60)').catch((error: Error) => error);
+    const pids = (await query('SELECT pid FROM pg_stat_activity')).map((row) => (row as { pid: number }).pid);
+    await supervised.kill();
+    expect([pids.length > 4, pids.filter(isAlive), await waits]).toEqual([true, [], expect.any(Error)]);
+    expect(readFileSync(join(dataDir, 'cluster/global/pg_control'))).toEqual(control);
+    expect(existsSync(join(dataDir, 'cluster/postmaster.pid'))).toBe(true);
   } finally {
     await supervised.stop();
   }

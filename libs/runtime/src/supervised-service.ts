@@ -4,7 +4,7 @@
  *     READY --ends--> BACKOFF --delay--> STARTING --answers--> READY
  *     STARTING --cannot be started--> BACKOFF
  *     BACKOFF  --budget used up--> FAILED
- *     any      --stop()--> STOPPED
+ *     any      --stop() | kill()--> STOPPED
  *
  * PostgreSQL recovers from its log when it was killed, and refuses to start as long as a process of the one before holds its shared memory;
  * Redis reads its append-only file. Both may take more than one attempt, which the budget has.
@@ -34,6 +34,8 @@ export interface SupervisedService<S extends RunningService> {
   readonly failed: Promise<SupervisorEvent>;
   /** Settles when nothing is left. */
   stop(): Promise<void>;
+  /** As `stop`, by SIGKILL: nothing more is written. */
+  kill(): Promise<void>;
 }
 
 /** @throws what the first start throws */
@@ -47,6 +49,7 @@ class ServiceSupervisor<S extends RunningService> implements SupervisedService<S
   private readonly stopping = new AbortController();
   private readonly finished: Promise<void>;
   private isRunning = true;
+  private end: 'stop' | 'kill' = 'stop';
   private fail!: (event: SupervisorEvent) => void;
 
   constructor(
@@ -68,6 +71,13 @@ class ServiceSupervisor<S extends RunningService> implements SupervisedService<S
     await this.finished;
   }
 
+  async kill(): Promise<void> {
+    this.end = 'kill';
+    this.stopping.abort();
+    await this.service.kill();
+    await this.finished;
+  }
+
   private async keep(): Promise<void> {
     const { restart } = this.options;
     const budget = restart && new RestartBudget(restart);
@@ -86,7 +96,7 @@ class ServiceSupervisor<S extends RunningService> implements SupervisedService<S
           this.service = next;
           this.isRunning = isBack = true;
           reason = 'ended';
-          if (signal.aborted) await next.stop();
+          if (signal.aborted) await next[this.end]();
           else this.told('READY', 'ready');
         } catch (error) {
           reason = `could not be started: ${(error as Error).message.split('\n').slice(-3).join(' ').slice(0, 500)}`;

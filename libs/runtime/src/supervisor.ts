@@ -6,7 +6,7 @@
  *     BACKOFF  --budget used up--> FAILED
  *     any      --ends with a usage or configuration code--> FAILED    (starting it again would give the same)
  *     any      --restart(), ended--> STARTING    (at once; it spends no budget)
- *     any      --stop()--> STOPPING --ended--> STOPPED
+ *     any      --stop() | kill()--> STOPPING --ended--> STOPPED
  *
  * The delay doubles from `firstDelayMs` to `maxDelayMs` and falls back once the process was ready for `settledMs`. `restarts` within
  * `windowMs` are the budget. Without `restart` the first end is FAILED.
@@ -67,6 +67,8 @@ export interface SupervisedChild {
   restart(): Promise<void>;
   /** SIGTERM, the deadline, SIGKILL. Settles when nothing is left. */
   stop(): Promise<void>;
+  /** SIGKILL at once, also while it stops. Settles when nothing is left. */
+  kill(): Promise<void>;
 }
 
 const LOG_BYTES_MAX = 10 * 1024 * 1024;
@@ -144,10 +146,18 @@ class Supervisor implements SupervisedChild {
     await this.#finished;
   }
 
+  async kill(): Promise<void> {
+    if (this.#state !== 'FAILED') {
+      if (!this.#isStopping()) this.#enter('STOPPING', 'given up');
+      await this.#end('SIGKILL');
+    }
+    await this.#finished;
+  }
+
   /** What runs now; a pause before the next start is over. */
-  async #end(): Promise<void> {
+  async #end(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
     this.#wake?.();
-    if (this.#child) await endProcess(this.#child, { deadlineMs: this.options.stopDeadlineMs ?? 10_000 });
+    if (this.#child) await endProcess(this.#child, { signal, deadlineMs: this.options.stopDeadlineMs ?? 10_000 });
   }
 
   async #run(): Promise<void> {

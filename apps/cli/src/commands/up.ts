@@ -118,13 +118,17 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
       stopping.abort();
       if (reason !== 'requested')
         terminal.note(
-          `stopping: runs that train finish their round and write a checkpoint, for at most ${LAST_CHECKPOINT_MS / 1000} s; again: at once`,
+          lock.isLost()
+            ? `another host has taken ${dataDir}: what runs here is killed, without a last checkpoint`
+            : `stopping: runs that train finish their round and write a checkpoint, for at most ${LAST_CHECKPOINT_MS / 1000} s; again: at once`,
         );
       await (stack ?? (await starting.catch(() => undefined)))?.stop(); // why it did not start is told where it is awaited
       lock.release();
     },
     { deadlineMs: STOP_DEADLINE_MS, exitCode: (reason) => (reason === 'requested' ? failure : EXIT.ok) },
   );
+
+  void lock.lost.then(() => stack?.abandon()); // also while it stops
 
   async function begin(): Promise<LocalStack> {
     const former = formerData(dataDir);

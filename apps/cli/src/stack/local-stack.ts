@@ -9,7 +9,7 @@
  * (`restart`).
  *
  * The end goes the other way: first the servers, which finish the round of their runs and write a last checkpoint while workers, Redis and
- * the api are still there; then the workers, the api, and the databases.
+ * the api are still there; then the workers, the api, and the databases. When another host has taken the data folder all are killed instead.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -55,7 +55,7 @@ export interface LocalStackOptions {
   /** Between each worker and the servers, such as 20mbit,30ms; left out: what PACELINE_LINK says. */
   readonly link?: string | undefined;
   readonly restart?: RestartPolicy;
-  /** Another host has taken the data folder: no database may be started on it. */
+  /** Another host has taken the data folder: no database may be started on it, and `stop` is `abandon`. */
   readonly isTaken?: () => boolean;
   /** Ends it, also while it is still starting: `startLocalStack` then rejects once nothing is left. */
   readonly signal?: AbortSignal;
@@ -77,6 +77,8 @@ export interface LocalStack {
   /** Settles when a part cannot be kept running. */
   readonly failed: Promise<string>;
   stop(): Promise<void>;
+  /** Kills everything, the databases first: the data folder is another host's, and nothing may be written there. Also while it stops. */
+  abandon(): Promise<void>;
 }
 
 const READY_DEADLINE_MS = 60_000;
@@ -190,11 +192,22 @@ class Starter {
         }),
       failed: this.#failure(),
       stop: () => this.stop(),
+      abandon: () => this.abandon(),
     };
   }
 
   stop(): Promise<void> {
-    return (this.#stopping ??= this.#stop());
+    return (this.#stopping ??= this.options.isTaken?.() ? this.#abandon() : this.#stop());
+  }
+
+  abandon(): Promise<void> {
+    return (this.#stopping = this.#abandon());
+  }
+
+  async #abandon(): Promise<void> {
+    clearInterval(this.#renewing);
+    await Promise.all([...this.#services, ...this.#children].map((part) => part.kill()));
+    this.#removeSocketDir();
   }
 
   async #stop(): Promise<void> {
@@ -202,6 +215,10 @@ class Starter {
     for (const role of ['ps', 'worker', 'api'])
       await Promise.all(this.#children.filter((child) => child.name.startsWith(role)).map((child) => child.stop()));
     await Promise.all(this.#services.map((service) => service.stop()));
+    this.#removeSocketDir();
+  }
+
+  #removeSocketDir(): void {
     rmSync(this.#socketDir, { recursive: true, force: true });
     this.#releaseSocketDir();
   }
@@ -233,7 +250,7 @@ class Starter {
     };
     const supervised = await superviseService({ name, start: startOnOwn, restart, onEvent });
     if (this.#stopping) {
-      await supervised.stop();
+      await (isTaken?.() ? supervised.kill() : supervised.stop());
       throw stopped();
     }
     this.#services.push(supervised);

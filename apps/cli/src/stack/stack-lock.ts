@@ -36,10 +36,14 @@ export interface StackLock {
 export function lockStack(dataDir: string): StackLock {
   let told: Told = { startedAt: new Date().toISOString(), checkout: CHECKOUT, url: null, processes: [] };
   let lose!: (why: string) => void;
+  let isLost = false; // for good: the other host may have ended by now, and what it has written is there
   const lost = new Promise<string>((resolve) => (lose = resolve));
-  const lock = take(dataDir, told, ({ host, pid }) =>
-    lose(`This host stood still, and ${host} (pid ${pid}) has taken ${dataDir} meanwhile; what runs here is stopped.`),
-  );
+  const lock = take(dataDir, told, ({ host, pid }) => {
+    isLost = true;
+    lose(
+      `This host stood still, and ${host} (pid ${pid}) has taken ${dataDir} meanwhile; what runs here is killed, without a last checkpoint.`,
+    );
+  });
   if ('heldBy' in lock)
     throw lock.host === undefined ? alreadyRunning(dataDir, lock.heldBy) : runsElsewhere(dataDir, lock.host, lock.heldBy);
   return {
@@ -49,7 +53,7 @@ export function lockStack(dataDir: string): StackLock {
     },
     release: () => lock.release(),
     lost,
-    isLost: () => lock.takenBy() !== undefined,
+    isLost: () => (isLost ||= lock.takenBy() !== undefined),
   };
 }
 
