@@ -1,5 +1,4 @@
 /** The client against a small server that speaks the contract in docs/reference/schema.graphql over real sockets. */
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
@@ -413,35 +412,6 @@ describe('subscriptions', () => {
     const stranger = createClient({ url, apiKey: 'wrong' });
     await expect(stranger.runEvents('run').next()).rejects.toMatchObject({ code: 'UNAUTHENTICATED' });
     await stranger.close();
-  });
-
-  it('are not back while nothing is connected, also after our own end of a connection', async () => {
-    const scripted = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'graphql-transport-ws' });
-    await once(scripted, 'listening');
-    let connections = 0;
-    // The first connection refuses the subscription, so that the client closes it; those after it are never acknowledged.
-    scripted.on('connection', (socket) => {
-      if (++connections > 1) return;
-      socket.on('message', (data) => {
-        const { type, id } = JSON.parse((data as Buffer).toString()) as { type: string; id?: string };
-        if (type === 'connection_init') socket.send('{"type":"connection_ack"}');
-        const payload = [{ message: 'away', extensions: { code: 'SERVICE_UNAVAILABLE' } }];
-        if (type === 'subscribe') socket.send(JSON.stringify({ id, type: 'error', payload }));
-      });
-    });
-    const patient = createClient({ url: `http://127.0.0.1:${(scripted.address() as { port: number }).port}`, apiKey: 'key' });
-    const told: string[] = [];
-    const stop = new AbortController();
-    const options = { settledAfterMs: 20, signal: stop.signal, onConnection: (state: string) => void told.push(state) };
-    const end = patient.runEvents('run', options).next();
-    await expect.poll(() => connections, { timeout: 5000 }).toBe(2);
-    await new Promise((done) => setTimeout(done, 200)); // ten times the time in which it would settle
-    expect(told).toEqual(['lost']);
-    stop.abort();
-    await end;
-    for (const socket of scripted.clients) socket.terminate();
-    scripted.close();
-    await patient.close();
   });
 
   it('end when aborted', async () => {

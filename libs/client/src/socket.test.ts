@@ -1,6 +1,8 @@
+import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { WebSocketServer } from 'ws';
+import { createClient } from './client.js';
 import { openSocket, refusal } from './socket.js';
 
 const ITEMS = 60_000;
@@ -60,4 +62,33 @@ it.each([
   const refused = refusal([{ message: 'm', extensions: { code, retryAfterSeconds: 5 } }]);
   expect(refused).toMatchObject({ code, httpStatus, retryAfterMs: 5000, isTemporary: true });
   expect(refusal([{ message: 'm', extensions: { code: 'FORBIDDEN' } }])).toMatchObject({ isTemporary: false, retryAfterMs: undefined });
+});
+
+it('a subscription is not back while nothing is connected, also after our own end of a connection', async () => {
+  const scripted = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'graphql-transport-ws' });
+  await once(scripted, 'listening');
+  let connections = 0;
+  // The first connection refuses the subscription, so that the client closes it; those after it are never acknowledged.
+  scripted.on('connection', (socket) => {
+    if (++connections > 1) return;
+    socket.on('message', (data) => {
+      const { type, id } = JSON.parse((data as Buffer).toString()) as { type: string; id?: string };
+      if (type === 'connection_init') socket.send('{"type":"connection_ack"}');
+      const payload = [{ message: 'away', extensions: { code: 'SERVICE_UNAVAILABLE' } }];
+      if (type === 'subscribe') socket.send(JSON.stringify({ id, type: 'error', payload }));
+    });
+  });
+  const patient = createClient({ url: `http://127.0.0.1:${(scripted.address() as { port: number }).port}`, apiKey: 'key' });
+  const told: string[] = [];
+  const stop = new AbortController();
+  const options = { settledAfterMs: 20, signal: stop.signal, onConnection: (state: string) => void told.push(state) };
+  const end = patient.runEvents('run', options).next();
+  await expect.poll(() => connections, { timeout: 5000 }).toBe(2);
+  await new Promise((done) => setTimeout(done, 200)); // ten times the time in which it would settle
+  expect(told).toEqual(['lost']);
+  stop.abort();
+  await end;
+  for (const socket of scripted.clients) socket.terminate();
+  scripted.close();
+  await patient.close();
 });
