@@ -13,7 +13,7 @@
  */
 import { parseArgs } from 'node:util';
 import { exchangeMeasuresSchema, STRATEGY_MEASURED } from '@paceline/protocol';
-import { parseRunSpec, pickStrategy } from '@paceline/spec';
+import { parseRunSpec, pickLocalUpdates, pickStrategy } from '@paceline/spec';
 import { DataPlane } from '@paceline/testkit';
 import { median } from './median.mjs';
 import { linkOf } from './slow-link.mjs';
@@ -151,15 +151,23 @@ async function pickedOf(plane, input) {
   const parsed = parseRunSpec(asked);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
   const run = await plane.train(asked);
-  const told = () => run.entries.find((entry) => entry.kind === 'event' && entry.type === STRATEGY_MEASURED);
-  await plane.until(run, 'what the first rounds take', DEADLINE_MS, told);
+  /** As the api does: the first measures by which something is picked. */
+  const found = () => {
+    const told = run.entries.flatMap((entry) => (entry.kind === 'event' && entry.type === STRATEGY_MEASURED ? [entry.data] : []));
+    for (const data of told) {
+      const { isBeforeCodec, ...measured } = exchangeMeasuresSchema.parse(data);
+      const pick = isBeforeCodec ? pickLocalUpdates(parsed.spec, measured) : pickStrategy(parsed.spec, measured, workers);
+      if (pick) return pick;
+    }
+    return undefined;
+  };
+  await plane.until(run, 'what the first rounds take', DEADLINE_MS, () => found() !== undefined);
   const seconds = secondsOfRounds(run);
   await plane.control(run, 'action', 'cancel');
   await plane.ended(run, 60_000);
-  const event = told();
-  if (event?.kind !== 'event') throw new Error('the first rounds were not measured');
-  const measured = exchangeMeasuresSchema.parse(event.data);
-  const { strategy, codec, why } = pickStrategy(parsed.spec, measured, workers);
+  const pick = found();
+  if (!pick) throw new Error('the first rounds were not measured');
+  const { strategy, codec, why } = pick;
   process.stderr.write(`${strategy.kind}: ${why}\n`);
   if (strategy.kind === 'multi-worker-mirrored') return undefined; // its workers hold the shards, and here parameter servers do
   return { input: { ...input, strategy, codec: codec ?? input.codec }, seconds, picked: strategy.kind };

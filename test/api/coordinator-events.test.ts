@@ -72,8 +72,19 @@ test('what the first rounds take makes a run of strategy auto one of local updat
   const { id, coordinator } = await fleet.training(plane, {
     strategy: { kind: 'auto', allowedLocalSteps: 20 },
     learningRate: { schedule: 'cosine' },
+    codec: { kind: 'auto' },
   });
-  const measured = { stepMs: 50, waitMs: 800, latencyMs: 0, denseBytes: 1e6, nodes: 1, workers: 2, servers: 1, cores: 2 };
+  const measured = {
+    stepMs: 50,
+    waitMs: 800,
+    latencyMs: 0,
+    denseBytes: 1e6,
+    nodes: 1,
+    workers: 2,
+    servers: 1,
+    cores: 2,
+    isBeforeCodec: true,
+  };
   await coordinator.publish([
     ...coordinator.rounds(0, 5),
     checkpointWritten(1, 3),
@@ -85,7 +96,11 @@ test('what the first rounds take makes a run of strategy auto one of local updat
   expect(await database.run.findUniqueOrThrow({ where: { id } })).toMatchObject({
     totalRounds: 60n,
     roundsPerEpoch: 12n,
-    spec: { strategy: { kind: 'local-update', localSteps: 20 }, learningRate: { decayRounds: 60 } },
+    spec: {
+      strategy: { kind: 'local-update', localSteps: 20 },
+      codec: { kind: 'top-k', parameters: 'int8' },
+      learningRate: { decayRounds: 60 },
+    },
   });
   const kept = await database.checkpoint.findMany({ where: { runId: id } });
   expect(kept.map(({ round, invalidAt }) => [round, invalidAt !== null])).toEqual([[3, true]]);

@@ -62,6 +62,8 @@ export const exchangeMeasuresSchema = z.strictObject({
   cores: u32,
   /** What `codec: auto` had picked, with which these rounds were measured; absent where gradients and parameters travelled as float32. */
   codec: z.strictObject({ kind: name, parameters: name }).optional(),
+  /** The rounds before `codec: auto` has picked, told where they may decide already: those that have its codec follow. */
+  isBeforeCodec: z.literal(true).optional(),
 });
 export const STRATEGY_MEASURED = 'strategy.measured';
 /** The event that says what was picked, and why. */

@@ -13,7 +13,7 @@
  *
  * With `codec: auto` too, the codec is picked before, and the rounds that are measured have it.
  */
-import { allowedLocalUpdates, withLocalRounds } from './auto-local-updates.js';
+import { allowedLocalUpdates, withLocalRounds, type AllowedLocalUpdates } from './auto-local-updates.js';
 import { encodedBits, picksCodec, sentParameterBits, type CodecSpec } from './codec-spec.js';
 import { parseStoredSpec, type RunSpec } from './run-spec.js';
 import type { StrategySpec } from './strategy.js';
@@ -60,8 +60,11 @@ const LEAST_SHARE = 0.15;
 const LEAST_MS = 3;
 /** On one core a worker that holds a shard computes and updates in turns: it has to save more. */
 const LEAST_SHARE_ONE_CORE = 0.3;
-/** Local updates change what is trained, so a step has to take this share of its time with the others at most. */
-const LOCAL_SHARE = 0.5;
+/** Local updates change what is trained and may need more steps, so a step has to take this share of its time with the others at most. */
+const LOCAL_SHARE = 0.7;
+const SAVED_PERCENT = Math.round(100 * (1 - LOCAL_SHARE));
+/** The fewest bytes that `codec: auto` may pick. */
+const SMALLEST: CodecSpec = { kind: 'int4', parameters: 'int8', errorFeedback: false };
 /** From here on the wait is work of processes, as on Unix sockets, which a strategy moves and does not save. A gigabit each way is 250 MB/s at most. */
 const FAST_BYTES_PER_SECOND = 260e6;
 
@@ -194,28 +197,69 @@ function exactStrategy(
   return { strategy: workers, why: `${numbers}: that saves ${Math.round((100 * savedMs) / serversMs)} %` };
 }
 
-/** Local updates, where the spec allows them and they at least halve the time of a step; otherwise what was picked without them. */
-function withLocalUpdates(spec: RunSpec, exact: PickedStrategy, { measured, expected, refuses }: Picking): PickedStrategy {
+/** What a step takes with the local updates that the spec allows. */
+interface ExpectedLocal {
+  readonly allowed: AllowedLocalUpdates;
+  readonly stepsMs: number;
+  readonly numbers: string;
+  /** Why the run cannot have them. */
+  readonly refusal: string | undefined;
+}
+
+/** Undefined where none are allowed, or links do not bound the exchange. */
+function localUpdatesOf(spec: RunSpec, { measured, expected, refuses }: Omit<Picking, 'shardWorkers'>): ExpectedLocal | undefined {
   const allowed = allowedLocalUpdates(spec);
-  if (!allowed || !isSlow(expected)) return exact;
+  if (!allowed || !isSlow(expected)) return undefined;
   const { stepMs, waitMs, latencyMs, workers: n } = measured;
-  const { strategy, codec } = allowed;
-  const { localSteps } = strategy;
+  const { codec } = allowed;
+  const { localSteps } = allowed.strategy;
   const sent: CodecSpec = codec ?? { kind: 'none', errorFeedback: false };
   // Every replica that is encoded is a vector of its own.
   const nodes = sent.kind === 'none' ? measured.nodes : Math.ceil(spec.replicas / n);
   const bytes = busiest(bytesOfWorker(sent, nodes, measured), measured);
   const exchangeMs = Math.min(waitMs, latencyMs) + (expected.transferMs * bytes) / expected.bytes;
   const stepsMs = stepMs + exchangeMs / localSteps;
-  const exactMs = exact.strategy.kind === 'parameter-server' ? expected.serversMs : expected.workersMs;
   const numbers = `local updates: ${milliseconds(stepsMs)} are expected for a step, with an exchange of ${isBound(sent) ? 'at most ' : ''}${megabytes(bytes)} every ${localSteps} steps`;
-  const stays = (why: string): PickedStrategy => ({ ...exact, why: `${exact.why}; ${numbers}: ${why}` });
-  if (stepsMs > LOCAL_SHARE * exactMs) return stays('they have to halve the time of a step, as they change what is trained');
   const local = withLocalRounds(spec, allowed);
   const fits = strategyOf(local);
-  const refusal = typeof fits === 'string' ? fits : refuses?.(local);
+  return { allowed, stepsMs, numbers, refusal: typeof fits === 'string' ? fits : refuses?.(local) };
+}
+
+/** Local updates, where the spec allows them and they save enough of a step; otherwise what was picked without them. */
+function withLocalUpdates(spec: RunSpec, exact: PickedStrategy, picking: Picking): PickedStrategy {
+  const { expected } = picking;
+  const local = localUpdatesOf(spec, picking);
+  if (!local) return exact;
+  const { allowed, stepsMs, numbers, refusal } = local;
+  const exactMs = exact.strategy.kind === 'parameter-server' ? expected.serversMs : expected.workersMs;
+  const stays = (why: string): PickedStrategy => ({ ...exact, why: `${exact.why}; ${numbers}: ${why}` });
+  if (stepsMs > LOCAL_SHARE * exactMs) return stays(`that saves less than ${SAVED_PERCENT} %, and they change what is trained`);
   if (refusal !== undefined) return stays(refusal);
   return { ...allowed, why: `${expected.numbers}; ${numbers}: that saves ${Math.round(100 * (1 - stepsMs / exactMs))} %` };
+}
+
+/**
+ * With `codec: auto`, by rounds before it has picked: local updates, where they save enough beside the smallest codec that it might pick, with either of the
+ * other strategies. They have a codec of their own, so it need not be waited for. Undefined where that is not certain yet.
+ */
+export function pickLocalUpdates(
+  spec: RunSpec,
+  measured: MeasuredExchange,
+  refuses?: (other: RunSpec) => string | undefined,
+): PickedStrategy | undefined {
+  const expected = expectedOf(spec, measured);
+  const local = localUpdatesOf(spec, { measured, expected, refuses });
+  if (!local || local.refusal !== undefined) return undefined;
+  const { stepMs, waitMs, latencyMs, workers: n } = measured;
+  const bytes = bytesOfWorker(SMALLEST, Math.ceil(spec.replicas / n), measured);
+  // With the shards on the workers: nobody has more than that on its link, nor less with servers.
+  const exactMs = stepMs + Math.min(waitMs, latencyMs) + (expected.transferMs * bytes * (n - 1)) / n / expected.bytes;
+  if (local.stepsMs > LOCAL_SHARE * exactMs) return undefined;
+  const saved = Math.round(100 * (1 - local.stepsMs / exactMs));
+  return {
+    ...local.allowed,
+    why: `${expected.numbers}; ${local.numbers}: that saves ${saved} % of the ${milliseconds(exactMs)} that the smallest codec and strategy would take`,
+  };
 }
 
 /** How the measured rounds were encoded: as the spec says, unless it leaves that to be picked. */

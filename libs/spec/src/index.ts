@@ -41,6 +41,7 @@ export { backupReplicasOf, isThreaded, MODES, stageCutsOf, stagesOf, startWorker
 export { allowedLocalUpdates, withLocalRounds } from './auto-local-updates.js';
 export {
   onlyStrategy,
+  pickLocalUpdates,
   pickStrategy,
   picksStrategy,
   type MeasuredExchange,

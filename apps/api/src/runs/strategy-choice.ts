@@ -10,6 +10,7 @@ import {
   allowedLocalUpdates,
   keepsEstimate,
   onlyStrategy,
+  pickLocalUpdates,
   pickStrategy,
   pinDecay,
   picksStrategy,
@@ -61,9 +62,9 @@ export class StrategyChoices {
 
   /** Under the lock of the run: picks by what its coordinator has told, once. Where another strategy is picked the attempt ends. */
   async heard(transaction: Transaction, run: LockedRun, entries: readonly JournalEntry[]): Promise<void> {
-    const told = entries.find((entry) => entry.kind === 'event' && entry.type === STRATEGY_MEASURED);
-    const measured = told && exchangeMeasuresSchema.safeParse((told as { readonly data: unknown }).data).data;
-    if (!measured || !hasLiveAttempt(run.status)) return;
+    const told = entries.filter((entry) => entry.kind === 'event' && entry.type === STRATEGY_MEASURED);
+    const measures = told.flatMap((entry) => exchangeMeasuresSchema.safeParse((entry as { readonly data: unknown }).data).data ?? []);
+    if (measures.length === 0 || !hasLiveAttempt(run.status)) return;
     const row = await transaction.run.findUniqueOrThrow({
       where: { id: run.id },
       select: { spec: true, workersWanted: true, trainExamples: true, roundsPerEpoch: true, totalRounds: true },
@@ -72,7 +73,12 @@ export class StrategyChoices {
     if (!picksStrategy(spec)) return;
     const shardWorkers = (await this.present('worker')).filter((row) => this.fleet.holdsShards(row));
     const refuses = await this.refusing(transaction, run, spec);
-    const { strategy: best, codec, why } = pickStrategy(spec, measured, shardWorkers.length, refuses);
+    const picks = measures.map(({ isBeforeCodec, ...measured }) =>
+      isBeforeCodec ? pickLocalUpdates(spec, measured, refuses) : pickStrategy(spec, measured, shardWorkers.length, refuses),
+    );
+    const found = picks.find((pick) => pick !== undefined);
+    if (!found) return;
+    const { strategy: best, codec, why } = found;
     // Seats that somebody has left the run with servers are workers with shards now.
     const most = Math.max(1 + best.standby, row.workersWanted ?? Infinity);
     const strategy = best.kind === 'multi-worker-mirrored' ? { ...best, workers: Math.min(best.workers, most) } : best;

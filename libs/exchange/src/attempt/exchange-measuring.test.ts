@@ -9,10 +9,10 @@ const membersOf = (...ids: string[]) => ids.map((id) => ({ id, replicas: id === 
 
 const NAMED = { isOpen: false, change: undefined };
 
-function setUp(codec: { isOpen: boolean; change: CodecSwitch | undefined }) {
+function setUp(codec: { isOpen: boolean; change: CodecSwitch | undefined }, more: { decidesBeforeCodec?: boolean } = {}) {
   const events: { type: string; data: unknown }[] = [];
   const journal = { append: (entry: never) => void events.push(entry) } as never;
-  return { events, measuring: new ExchangeMeasuring({ denseBytes: 400, servers: 2 }, journal, codec) };
+  return { events, measuring: new ExchangeMeasuring({ denseBytes: 400, servers: 2, ...more }, journal, codec) };
 }
 
 test('once, when all that compute have measured enough: the slowest step, the shortest wait, the fewest cores', () => {
@@ -51,6 +51,30 @@ test('with codec auto the codec comes first, and only rounds that have it are to
   measuring.committed(members);
   expect(events).toMatchObject([{ data: { waitMs: 2, codec: { kind: 'int8', parameters: 'int8' } } }]);
   expect(exchangeMeasuresSchema.parse(events[0]!.data)).toEqual(events[0]!.data);
+});
+
+test('where local updates may be picked the rounds before the codec are told too, once', () => {
+  const codec: { isOpen: boolean; change: CodecSwitch | undefined } = { isOpen: true, change: undefined };
+  const { events, measuring } = setUp(codec, { decidesBeforeCodec: true });
+  const members = membersOf('a', 'b');
+  measuring.heard('a', PACE);
+  measuring.committed(members);
+  expect(events).toEqual([]);
+  measuring.heard('b', PACE);
+  for (let i = 0; i < 2; i++) measuring.committed(members);
+  expect(events).toMatchObject([{ data: { waitMs: 5, isBeforeCodec: true } }]);
+  Object.assign(codec, { isOpen: false, change: { kind: 'int8', parameters: 'int8', fromRound: 12 } });
+  for (const id of ['a', 'b']) measuring.heard(id, { ...PACE, fromRound: 12 });
+  for (let i = 0; i < 2; i++) measuring.committed(members);
+  expect(events).toMatchObject([{}, { data: { codec: { kind: 'int8', parameters: 'int8' } } }]);
+  for (const { data } of events) expect(exchangeMeasuresSchema.parse(data)).toEqual(data);
+  const named = setUp(NAMED, { decidesBeforeCodec: true });
+  named.measuring.heard('a', PACE);
+  named.measuring.committed(membersOf('a'));
+  expect(
+    named.events.map(({ data }) => (data as { isBeforeCodec?: true }).isBeforeCodec),
+    'a codec that is named',
+  ).toEqual([undefined]);
 });
 
 test('where codec auto has picked none the rounds that it was picked by are told', () => {

@@ -1,7 +1,7 @@
 /**
  * With `strategy: auto`: what the first rounds of an attempt take, told once, when every worker that computes has measured enough of them. The control plane
  * picks by it: the coordinator goes on, and hears of another strategy by the end of its attempt. With `codec: auto` too, the codec is picked first, and rounds that
- * have it are measured.
+ * have it are measured; where local updates may be picked, which have a codec of their own, the rounds before are told too.
  */
 import { STRATEGY_MEASURED, type WorkerPace } from '@paceline/protocol';
 import { counted } from '../words.js';
@@ -13,11 +13,14 @@ import type { CoordinatedMember } from './membership.js';
 export interface MeasuredRun {
   readonly denseBytes: number;
   readonly servers: number;
+  /** Whether rounds may decide that have no codec yet. */
+  readonly decidesBeforeCodec?: boolean;
 }
 
 export class ExchangeMeasuring {
   private readonly paces = new Map<string, WorkerPace>();
   private isTold = false;
+  private isBeforeTold = false;
 
   /**
    * @param run undefined where the strategy is named
@@ -34,34 +37,40 @@ export class ExchangeMeasuring {
   }
 
   committed(members: readonly CoordinatedMember[]): void {
-    if (!this.run || this.isTold || this.codec.isOpen) return;
-    const { change } = this.codec;
-    const computing = members.filter(({ replicas }) => replicas.length > 0);
-    const paces = computing
-      .flatMap(({ id }) => this.paces.get(id) ?? [])
-      .filter((pace) => isEnough(pace) && pace.fromRound === change?.fromRound);
-    if (paces.length === 0 || paces.length < computing.length) return;
+    if (!this.run || this.isTold) return;
+    const { change, isOpen } = this.codec;
+    if (this.run.decidesBeforeCodec && !this.isBeforeTold && (isOpen || change)) {
+      const paces = this.enough(members, undefined);
+      this.isBeforeTold = paces !== undefined;
+      if (paces) this.tell(this.run, paces, { isBeforeCodec: true });
+    }
+    if (isOpen) return;
+    const paces = this.enough(members, change?.fromRound);
+    if (!paces) return;
     this.isTold = true;
+    this.tell(this.run, paces, change ? { codec: { kind: change.kind, parameters: change.parameters } } : {});
+  }
+
+  /** What all that compute have measured of rounds with the codec of this change, once it is enough. */
+  private enough(members: readonly CoordinatedMember[], fromRound: number | undefined): WorkerPace[] | undefined {
+    const computing = members.filter(({ replicas }) => replicas.length > 0);
+    const paces = computing.flatMap(({ id }) => this.paces.get(id) ?? []).filter((pace) => isEnough(pace) && pace.fromRound === fromRound);
+    return paces.length > 0 && paces.length === computing.length ? paces : undefined;
+  }
+
+  private tell(run: MeasuredRun, paces: readonly WorkerPace[], which: object): void {
     const all = (of: (pace: WorkerPace) => number): number[] => paces.map(of);
     const [stepMs, waitMs] = [Math.max(...all((pace) => pace.stepMs)), Math.min(...all((pace) => pace.waitMs))];
     const latencyMs = Math.min(...all((pace) => pace.latencyMs));
     const [nodes, cores] = [Math.max(...all((pace) => pace.nodes)), Math.min(...all((pace) => pace.cores ?? 1))];
-    const codec = change && { codec: { kind: change.kind, parameters: change.parameters } };
     this.journal.append({
       kind: 'event',
       type: STRATEGY_MEASURED,
       message: `${counted(paces.length, 'worker')} measured the first rounds for strategy auto: ${Math.round(stepMs)} ms step, ${Math.round(waitMs)} ms exchange`,
-      data: {
-        stepMs,
-        waitMs,
-        latencyMs,
-        nodes,
-        workers: paces.length,
-        cores,
-        denseBytes: this.run.denseBytes,
-        servers: this.run.servers,
-        ...codec,
-      },
+      data: Object.assign(
+        { stepMs, waitMs, latencyMs, nodes, workers: paces.length, cores, denseBytes: run.denseBytes, servers: run.servers },
+        which,
+      ),
     });
   }
 }

@@ -19,7 +19,7 @@ import {
 import type { PlacementJob, RunResult } from '@paceline/control-plane';
 import { shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
-import { picksStrategy, type RunSpec } from '@paceline/spec';
+import { allowedLocalUpdates, picksStrategy, type RunSpec } from '@paceline/spec';
 import type { CheckpointReader, Manifest } from '@paceline/storage';
 import { CheckpointPublisher } from './checkpoint-publisher.js';
 import { WeightsCollector } from './collector.js';
@@ -128,7 +128,9 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       ...measures,
       journal: this.journal,
       codec: codecPickerOf(job, layout, () => context.clock.now()),
-      measuredExchange: picksStrategy(spec) ? { denseBytes: 4 * layout.totalLength, servers: job.servers } : undefined,
+      measuredExchange: picksStrategy(spec)
+        ? { denseBytes: 4 * layout.totalLength, servers: job.servers, decidesBeforeCodec: allowedLocalUpdates(spec) !== undefined }
+        : undefined,
       now: () => this.paced.now(),
       stepDeadlineMs: spec.stepDeadlineMs,
       fingerprint: job.fingerprint,
