@@ -91,7 +91,7 @@ test.runIf(IS_SOAK)('local updates are picked where they are allowed: a later at
   const { attempt, result, spec, progress } = await untilStatus(stack, id, ['SUCCEEDED'], 120_000);
   expect(await pickedOf(id)).toMatchObject({
     kind: 'local-update',
-    why: expect.stringMatching(/local updates: .* every 8 steps: that saves \d\d %$/) as string,
+    why: expect.stringMatching(/local updates: .* every 8 steps: that saves \d\d %/) as string,
   });
   expect([attempt, result!.rounds, progress.totalRounds]).toEqual([2, ROUNDS / 8, ROUNDS / 8]);
   expect(spec).toMatchObject({
