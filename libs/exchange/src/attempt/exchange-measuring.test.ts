@@ -60,7 +60,10 @@ test('where local updates may be picked the rounds before the codec are told too
   measuring.heard('a', PACE);
   measuring.committed(members);
   expect(events).toEqual([]);
-  measuring.heard('b', PACE);
+  measuring.heard('b', { ...PACE, rounds: 2, waitMs: 200 }); // too few for everything else
+  measuring.committed(members);
+  expect(events).toEqual([]);
+  measuring.heard('b', { ...PACE, rounds: 2, waitMs: 300 });
   for (let i = 0; i < 2; i++) measuring.committed(members);
   expect(events).toMatchObject([{ data: { waitMs: 5, isBeforeCodec: true } }]);
   Object.assign(codec, { isOpen: false, change: { kind: 'int8', parameters: 'int8', fromRound: 12 } });

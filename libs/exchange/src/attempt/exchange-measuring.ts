@@ -9,6 +9,9 @@ import { isEnough, type CodecPicking } from './codec-picking.js';
 import type { Journal } from './journal.js';
 import type { CoordinatedMember } from './membership.js';
 
+/** Each round before the codec costs what local updates would save, and only a wide margin decides by them: rounds of so many milliseconds together do. */
+const BEFORE_CODEC_MS = 500;
+
 /** What is measured of a run: its vector, and the servers that it lies on. */
 export interface MeasuredRun {
   readonly denseBytes: number;
@@ -40,7 +43,7 @@ export class ExchangeMeasuring {
     if (!this.run || this.isTold) return;
     const { change, isOpen } = this.codec;
     if (this.run.decidesBeforeCodec && !this.isBeforeTold && (isOpen || change)) {
-      const paces = this.enough(members, undefined);
+      const paces = this.enough(members, undefined, BEFORE_CODEC_MS);
       this.isBeforeTold = paces !== undefined;
       if (paces) this.tell(this.run, paces, { isBeforeCodec: true });
     }
@@ -52,9 +55,11 @@ export class ExchangeMeasuring {
   }
 
   /** What all that compute have measured of rounds with the codec of this change, once it is enough. */
-  private enough(members: readonly CoordinatedMember[], fromRound: number | undefined): WorkerPace[] | undefined {
+  private enough(members: readonly CoordinatedMember[], fromRound: number | undefined, measuredMs?: number): WorkerPace[] | undefined {
     const computing = members.filter(({ replicas }) => replicas.length > 0);
-    const paces = computing.flatMap(({ id }) => this.paces.get(id) ?? []).filter((pace) => isEnough(pace) && pace.fromRound === fromRound);
+    const paces = computing
+      .flatMap(({ id }) => this.paces.get(id) ?? [])
+      .filter((pace) => isEnough(pace, measuredMs) && pace.fromRound === fromRound);
     return paces.length > 0 && paces.length === computing.length ? paces : undefined;
   }
 
