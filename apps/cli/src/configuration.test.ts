@@ -8,7 +8,8 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createContext } from './command.js';
 import { configurationFile, readConfiguration, writeConfiguration } from './configuration.js';
 import { reportFailure } from './failure.js';
-import { createTerminal, type Stream } from './terminal/terminal.js';
+import { capturedStream } from './terminal/captured.fixture.js';
+import { createTerminal } from './terminal/terminal.js';
 
 let temp: string;
 let env: NodeJS.ProcessEnv;
@@ -100,15 +101,7 @@ describe('the configuration file', () => {
 
 describe('failures', () => {
   const report = (error: unknown, { json = false, debug = false } = {}): { code: number; out: string; err: string } => {
-    const stream = (): Stream & { text: string } => ({
-      isTTY: false,
-      columns: () => 80,
-      text: '',
-      write(more: string) {
-        this.text += more;
-      },
-    });
-    const [stdout, stderr] = [stream(), stream()];
+    const [stdout, stderr] = [capturedStream(), capturedStream()];
     const code = reportFailure(error, createTerminal({ json, debug }, {}, stdout, stderr));
     return { code, out: stdout.text, err: stderr.text };
   };

@@ -4,7 +4,8 @@ import { MODEL_ZOO } from '@paceline/spec';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expiry } from './commands/team.js';
 import { runProgram } from './program.js';
-import { createTerminal, type Stream } from './terminal/terminal.js';
+import { capturedStream } from './terminal/captured.fixture.js';
+import { createTerminal } from './terminal/terminal.js';
 
 const RUN = '0190a4de-0000-7000-8000-000000000000';
 let server: Server;
@@ -33,15 +34,7 @@ afterAll(() => {
 });
 
 async function run(...argv: string[]): Promise<{ readonly exit: number; readonly out: string; readonly err: string }> {
-  const stream = (): Stream & { text: string } => ({
-    isTTY: false,
-    columns: () => 80,
-    text: '',
-    write(more: string) {
-      this.text += more;
-    },
-  });
-  const [stdout, stderr] = [stream(), stream()];
+  const [stdout, stderr] = [capturedStream(), capturedStream()];
   const env = { PACELINE_URL: url, PACELINE_API_KEY: 'k', PACELINE_RETRY_SECONDS: '0' };
   const exit = await runProgram(argv, env, undefined, (options) => createTerminal(options, env, stdout, stderr));
   return { exit, out: stdout.text, err: stderr.text };

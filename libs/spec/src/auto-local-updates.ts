@@ -27,7 +27,7 @@ export interface AllowedLocalUpdates {
 
 /** What `codec: auto` becomes with local updates: SparseLoCo (Sarfi et al. 2025), as it is measured in docs/codecs.md. */
 const SPARSE: CodecSpec = { kind: 'top-k', density: 0.02, values: 'int2', errorFeedback: true, parameters: 'int8' };
-/** Of the outer optimizer with it, from the same paper: error feedback keeps what is not sent, as a momentum would. */
+/** The rate of the outer optimizer with that codec, from the same paper: error feedback keeps what is not sent, as a momentum would. */
 const SPARSE_RATE = 1.5;
 
 /**

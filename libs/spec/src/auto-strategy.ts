@@ -11,7 +11,8 @@
  *   multi-worker-mirrored   n workers send and get (n − 1)/n of that, as each holds a share itself
  *   local-update            as parameter-server, with its own codec, once in `localSteps` steps
  *
- * With `codec: auto` too, the codec is picked before, and the rounds that are measured have it.
+ * With `codec: auto` too, the codec is picked before, and the rounds that are measured have it. Local updates have a codec of their own: they may be picked
+ * by the rounds before.
  */
 import { allowedLocalUpdates, withLocalRounds, type AllowedLocalUpdates } from './auto-local-updates.js';
 import { encodedBits, picksCodec, sentParameterBits, type CodecSpec } from './codec-spec.js';
@@ -176,7 +177,7 @@ const busiest = (ofWorker: number, { workers, servers }: MeasuredExchange): numb
 /** Links that bound the exchange: otherwise it is work of processes, which no strategy saves. */
 const isSlow = ({ transferMs, bytesPerSecond }: Expected): boolean => transferMs > 0 && bytesPerSecond <= FAST_BYTES_PER_SECOND;
 
-/** Of the strategies with equal bits. */
+/** What is picked of the strategies with equal bits. */
 function exactStrategy(
   spec: RunSpec,
   servers: StrategySpec,
@@ -252,7 +253,7 @@ export function pickLocalUpdates(
   if (!local || local.refusal !== undefined) return undefined;
   const { stepMs, waitMs, latencyMs, workers: n } = measured;
   const bytes = bytesOfWorker(SMALLEST, Math.ceil(spec.replicas / n), measured);
-  // With the shards on the workers: nobody has more than that on its link, nor less with servers.
+  // The shortest exchange of the other strategies: that of workers which hold the shards, with the smallest codec.
   const exactMs = stepMs + Math.min(waitMs, latencyMs) + (expected.transferMs * bytes * (n - 1)) / n / expected.bytes;
   if (local.stepsMs > LOCAL_SHARE * exactMs) return undefined;
   const saved = Math.round(100 * (1 - local.stepsMs / exactMs));

@@ -101,7 +101,7 @@ export const featurePlanSchema = z.strictObject({
   span: z.int().min(1),
   examples: z.partialRecord(z.enum(SPLITS), z.int().min(0)),
   evaluateOn: z.enum(SPLITS),
-  /** Of the files that the dataset was made of. */
+  /** How the files write numbers and separate columns that the dataset was made of. */
   dialect: dialectSchema.optional(),
 });
 export type FeaturePlan = z.output<typeof featurePlanSchema>;
