@@ -5,6 +5,7 @@ import type { Ending } from './ending.js';
 import type { Measurements } from './measurements.js';
 import type { CoordinatedMember as Member } from './membership.js';
 import { TELL_AGAIN, some, type StallDetector } from './stall.js';
+import { STALL_MS } from '../stall-tolerant-clock.js';
 import type { Coordinated } from './work-plan.js';
 
 /** A round that takes longer is explained, though somebody is at work on it. */
@@ -12,6 +13,7 @@ const EXPLAINED_AFTER_MS = 15_000;
 
 export class StallWatch {
   private lastMovedMs = 0;
+  private lastTickMs = -Infinity;
 
   constructor(
     private readonly attempt: Attempt,
@@ -50,6 +52,7 @@ export class StallWatch {
     const { attempt, attendance, coordinator, detector } = this;
     const { members, servers, options } = attempt;
     const isAtWork = (member: Member): boolean => !member.rests && attendance.owes(member);
+    this.excuseGrace(options.now());
     if (!this.canStall() || coordinator.waitingFor() !== null || !servers.allSpeak || members.live().some(isAtWork))
       return detector.excused();
     // A shard with a standby may wait for the arbiter, and says nothing of it here.
@@ -61,6 +64,15 @@ export class StallWatch {
     }
     const why = `round ${attempt.round} stands still: it waits for ${this.lacking()}`;
     if (step === 'end') this.ending.over('stalled', 'failed', why, { cause: 'STALLED' });
+  }
+
+  /**
+   * No tick comes in the grace after this process stood still (StallTolerantClock). What came at its beginning counts as heard at its end, so it
+   * counts here from its end too: a server that has been silent since is then noticed before work is said to stand still.
+   */
+  private excuseGrace(nowMs: number): void {
+    if (nowMs - this.lastTickMs > STALL_MS) this.detector.excused();
+    this.lastTickMs = nowMs;
   }
 
   private ask(): void {

@@ -292,6 +292,11 @@ export const REGRESSIONS: readonly Regression[] = [
     found: 'as seed 3576, in the middle of a round',
   },
   {
+    seed: 40_032,
+    mode: 'ssp',
+    found: 'as seed 3576: the stall watch counted the grace after the coordinator stood still, and the silence of servers began after it',
+  },
+  {
     kinds: ['lose a worker host', 'stop a worker', 'eat frames'],
     seed: 21_007,
     found: 'a deadline whose last moments were too short for the clock to move was looked at for ever, while the weights were collected',
