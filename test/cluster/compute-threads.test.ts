@@ -109,3 +109,25 @@ test.runIf(process.env['PACELINE_SOAK'] === '1')(
     }
   },
 );
+
+test.runIf(process.env['PACELINE_SOAK'] === '1').each([1, 8, 30])(
+  '2 workers with 2 threads, one is SIGKILLed after round %i: the other computes all replicas, to the weights of the reference',
+  async (round) => {
+    const two = await DataPlane.start({ servers: 2, workers: 2, transport: 'unix' });
+    try {
+      const input: RunSpecInput = { ...base, length: { rounds: 40 }, strategy: hybrid(2, { servers: 2, startWorkers: 2 }) };
+      const run = await two.train(input);
+      const slow = pace(() => two.workers.map(({ child }) => child.pid!), 0.1);
+      try {
+        await two.until(run, `round ${round}`, 60_000, () => (run.state?.round ?? 0) >= round);
+        await two.workers[1]!.kill('SIGKILL');
+      } finally {
+        slow.end();
+      }
+      expect(run.state!.round, 'it was killed in the middle').toBeLessThan(40);
+      expect((await two.finished(run)).weightsSha256).toBe(await reference(input));
+    } finally {
+      await two.stop();
+    }
+  },
+);

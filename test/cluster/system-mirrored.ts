@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import type { RunSpecInput } from '@paceline/spec';
-import type { Stack } from '@paceline/testkit';
+import { pace, type Stack } from '@paceline/testkit';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { eventsOf, expectComplete, ofRounds, reference, runOf, typesOf, untilRound } from './whole-runs.js';
 
@@ -46,6 +46,17 @@ export const mirrored = (given: () => Stack): void => {
         stack.workers.find(({ ready }) => ready.id === serverId)!,
         'SIGKILL',
       );
+    }
+
+    /** So slowly that the run is not over before. */
+    async function killAfter(id: string, shard: number, round: number): Promise<void> {
+      const slow = pace(() => stack.workers.map(({ child }) => child.pid!), 0.1);
+      try {
+        await untilRound(stack, id, round, 60_000, 2);
+        await killHolderOf(id, shard);
+      } finally {
+        slow.end();
+      }
     }
 
     test('two workers reach the weights that servers give, with 2 (n - 1) / n of a vector each way per worker and round', async () => {
@@ -134,22 +145,27 @@ export const mirrored = (given: () => Stack): void => {
       },
     );
 
-    test.runIf(IS_SOAK)('with standbys the other ends the run when the worker with the coordinator is SIGKILLed', async () => {
-      await stack.haveWorkers(2);
-      const { id } = await stack.client.createRun(byWorkers(1));
-      await untilRound(stack, id, 8, 60_000, 2);
-      await killHolderOf(id, 0);
-      await expectComplete(stack, id, BY_SERVERS, { metricsHaveGaps: true });
-      expect(typesOf(await eventsOf(stack, id))).toContain('standby.promoted');
-    });
+    // The worker with the coordinator, and the other; as soon as a round is done, early, and late.
+    const moments = [0, 1].flatMap((shard) => [1, 8, 20].map((round) => ({ shard, round })));
 
-    test.runIf(IS_SOAK)(
-      'a worker with its shard is SIGKILLed: the next attempt goes on with another worker, to the same weights',
-      async () => {
+    test.runIf(IS_SOAK).each(moments)(
+      'with standbys the other worker ends the run when that with shard $shard is SIGKILLed after round $round',
+      async ({ shard, round }) => {
+        await stack.haveWorkers(2);
+        const { id } = await stack.client.createRun(byWorkers(1));
+        await killAfter(id, shard, round);
+        const { servers } = await expectComplete(stack, id, BY_SERVERS, { metricsHaveGaps: true });
+        expect(new Set(servers.filter(({ role }) => role === 'PRIMARY').map(({ serverId }) => serverId)).size).toBe(1);
+        expect(typesOf(await eventsOf(stack, id))).toContain('standby.promoted');
+      },
+    );
+
+    test.runIf(IS_SOAK).each(moments)(
+      'the worker with shard $shard is SIGKILLed after round $round: the next attempt goes on with another worker, to the same weights',
+      async ({ shard, round }) => {
         await stack.haveWorkers(2);
         const { id } = await stack.client.createRun({ ...byWorkers(), checkpoint: { everyRounds: 5 } });
-        await untilRound(stack, id, 7, 60_000, 2);
-        await killHolderOf(id, 1);
+        await killAfter(id, shard, round);
         await stack.until('the reason why it waits', 20_000, async () => {
           const { statusReason } = await runOf(stack, id);
           return statusReason?.startsWith('waits for 2 workers that hold the parameters: only one is connected') || { statusReason };
