@@ -1,6 +1,6 @@
-/** What benches that train in one process have in place of sockets: parameters and gradients are encoded and decoded as between servers and workers, and bytes are counted. */
+/** What benches that train in one process have in place of sockets: parameters and gradients are encoded and decoded as between servers and workers, and bytes are counted: those of a vector that one server owns. */
 import { GradientEncoder, codecKey, codecOf, parameterCodecOf, parameterDeltasOf } from '@paceline/codecs';
-import { HEADER_BYTES } from '@paceline/protocol';
+import { wireBytes } from '@paceline/exchange';
 
 /**
  * @typedef {object} Training
@@ -34,15 +34,14 @@ class WayBack {
   /** @param {number} generation */
   publish(generation) {
     // What the round before has not exchanged is carried over.
-    for (const chunk of this.chunks)
-      if (generation === 0 || this.isExchanged?.(generation - 1, chunk.index) !== false)
-        this.bytes += HEADER_BYTES + this.#publishChunk(chunk, generation);
+    const exchanged = this.chunks.filter(({ index }) => generation === 0 || this.isExchanged?.(generation - 1, index) !== false);
+    this.bytes += wireBytes(exchanged.map((chunk) => this.#publishChunk(chunk, generation)));
   }
 
   /**
    * @param {Chunk} chunk
    * @param {number} generation
-   * @returns {number} the bytes of its payload
+   * @returns {import('@paceline/exchange').ChunkSize} what is sent of it
    */
   #publishChunk({ index, offset, length, isEncoded }, generation) {
     const { arena, published, codec, deltas } = this;
@@ -52,17 +51,17 @@ class WayBack {
       const advanced = deltas.advance(arena, at, to, length, generation, index);
       published.set(arena.f32(advanced?.reference ?? at, length), offset);
       for (const pointer of advanced ? [advanced.reference, advanced.difference.pointer] : []) arena.free(pointer);
-      return advanced?.difference.bytes ?? 4 * length;
+      return advanced ? { index, codec: deltas.number, bytes: advanced.difference.bytes } : { index, codec: 0, bytes: 4 * length };
     }
     if (codec && isEncoded) {
       const { pointer, bytes } = codec.encode(arena, at, length, generation, index);
       codec.decode(arena, pointer, bytes, to, length, generation, index);
       published.set(arena.f32(to, length), offset);
       arena.free(pointer);
-      return bytes;
+      return { index, codec: codec.number, bytes };
     }
     published.set(arena.f32(at, length), offset);
-    return 4 * length;
+    return { index, codec: 0, bytes: 4 * length };
   }
 }
 
@@ -78,7 +77,7 @@ class WayThere {
     this.seed = spec.seed;
     this.chunks = chunksOf(layout);
     /** The bytes of a gradient that is sent whole and as it is. */
-    this.denseBytes = 4 * layout.totalLength + HEADER_BYTES * this.chunks.length;
+    this.denseBytes = wireBytes(this.chunks.map(asItIs));
     this.codec = codecOf(spec.codec, layout);
     this.encoder =
       this.codec && spec.codec && new GradientEncoder(this.codec, arena, this.chunks, spec.seed, spec.codec, spec.replicas, countOf);
@@ -92,7 +91,7 @@ class WayThere {
   send(round, replica) {
     const { arena, codec, encoder, gradient } = this;
     if (!codec || !encoder) {
-      for (const { index, length } of this.chunks) if (this.isExchanged?.(round, index) !== false) this.bytes += HEADER_BYTES + 4 * length;
+      this.bytes += wireBytes(this.chunks.filter(({ index }) => this.isExchanged?.(round, index) !== false).map(asItIs));
       return;
     }
     const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, gradient);
@@ -100,8 +99,8 @@ class WayThere {
       const [from, to, encoded] = [pointer + (offsets[i] ?? 0), gradient + 4 * offset, lengths[i] ?? 0];
       if (codecs[i] === 0) arena.kernels.copy(to, from, length);
       else (codec.of?.(index) ?? codec).decode(arena, from, encoded, to, length, codecKey(this.seed, round, replica, index));
-      this.bytes += HEADER_BYTES + encoded;
     }
+    this.bytes += wireBytes(this.chunks.map(({ index }, i) => ({ index, codec: codecs[i] ?? 0, bytes: lengths[i] ?? 0 })));
     arena.free(pointer);
   }
 }
@@ -110,6 +109,9 @@ class WayThere {
 /** @param {Training['layout']} layout @returns {Chunk[]} */
 const chunksOf = ({ chunks }) =>
   chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
+
+/** @param {Chunk} chunk */
+const asItIs = ({ index, length }) => ({ index, codec: 0, bytes: 4 * length });
 
 /** @param {Training} training */
 export const inProcessExchange = (training) => ({ wayThere: new WayThere(training), wayBack: new WayBack(training) });

@@ -14,6 +14,12 @@ export interface FrameReceiver {
    * @throws ProtocolError to refuse: the connection is closed with that code.
    */
   payloadFor(header: FrameHeader): Uint8Array;
+  /**
+   * One of several chunks that have come in one frame is as payloadFor takes it. All of them are asked about before the first is handed over, and
+   * nothing is kept of it. Left out: they are checked one by one, by payloadFor.
+   * @throws ProtocolError as payloadFor
+   */
+  check?(header: FrameHeader): void;
   /** A whole data frame has come; `payload` is what payloadFor returned. */
   data(header: FrameHeader, payload: Uint8Array): void;
   /** A control message has come, already schema-checked. */
@@ -49,6 +55,10 @@ export interface Connection {
   readonly queuedBytes: number;
   /** Bytes handed to the operating system so far, headers included. */
   readonly sentBytes: number;
+  /** By how many bytes what was sent is shorter than it would be with each chunk in a frame of its own. */
+  readonly savedSentBytes: number;
+  /** The same of what has come. */
+  readonly savedReceivedBytes: number;
   /** Bytes received so far, headers included. It moves while a large frame is on its way: a peer on a slow link is not silent. */
   readonly receivedBytes: number;
   /** The bytes of data payloads among them, also of one that is not whole yet. */
@@ -63,7 +73,7 @@ export interface Connection {
    */
   sendMessage(message: Message, numbers: FrameNumbers, place?: MessagePlace): void;
   /**
-   * Sends a data frame. `payload` must not change before `onFlushed` (called exactly once: when the bytes have left, or when the connection closed).
+   * Sends a data frame. Small encoded chunks that wait one behind the other leave in one frame, and come out of it as if each had come alone. `payload` must not change before `onFlushed` (called exactly once: when the bytes have left, or when the connection closed).
    * Sending on a closed connection only calls `onFlushed`.
    */
   sendData(header: Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void;

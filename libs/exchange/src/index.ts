@@ -46,6 +46,7 @@ export type { ByteConsumer, ByteStream } from './transports/byte-stream.js';
 export { RoundPace, type PaceClock } from './sync/round-pace.js';
 export type { CodecPicker } from './attempt/codec-picking.js';
 export { Link, type LinkSpeed } from './transports/link.js';
+export { wireBytes, type ChunkSize } from './transports/outgoing-frame.js';
 export { FramedConnection } from './transports/framed-connection.js';
 export { resolveOptions } from './transports/limits.js';
 export { MAX_SPANS, type Recording, type Span, SPAN_NAMES, type SpanName, SpanRecorder, spans } from './trace/spans.js';

@@ -74,7 +74,14 @@ class Peer {
       const pulls = (message: Message): void => {
         if (message.type === 'pull') shard.onPull(this.links[server]!, message.generation, message.chunk);
       };
-      this.member.attach(server, { isOpen: true, sentBytes: 0, receivedBytes: 0, sendMessage: pulls } as unknown as Connection);
+      this.member.attach(server, {
+        isOpen: true,
+        sentBytes: 0,
+        receivedBytes: 0,
+        savedSentBytes: 0,
+        savedReceivedBytes: 0,
+        sendMessage: pulls,
+      } as unknown as Connection);
       this.links.push(shard.attach(id, this.connection(server)));
     }
   }
@@ -89,7 +96,15 @@ class Peer {
 
   traffic(): { toWorkersBytes: number; denseToWorkersBytes: number } {
     let heard: Extract<Message, { type: 'heartbeat' }> | undefined;
-    const listener = { isOpen: true, queuedBytes: 0, sentBytes: 0, receivedBytes: 0, sendMessage: (m: Message) => (heard = m as never) };
+    const listener = {
+      isOpen: true,
+      queuedBytes: 0,
+      sentBytes: 0,
+      receivedBytes: 0,
+      savedSentBytes: 0,
+      savedReceivedBytes: 0,
+      sendMessage: (m: Message) => (heard = m as never),
+    };
     this.member.attach(0, listener as unknown as Connection);
     this.member.heartbeat(0);
     return heard!.traffic!;
@@ -100,6 +115,8 @@ class Peer {
       isOpen: true,
       queuedBytes: 0,
       sentBytes: 0,
+      savedSentBytes: 0,
+      savedReceivedBytes: 0,
       receivedBytes: 0,
       sendMessage: (message: Message) => this.member.message(server, message),
       sendData: (fields: FrameHeader, payload: Uint8Array, flushed: () => void) => {

@@ -24,7 +24,8 @@ export const DATA_PLANE_ERRORS = {
   BAD_NODE: "The tree node is not part of the reduction tree over the run's replicas.",
   BAD_ROUND: 'The round is too far ahead of this server.',
   BAD_CODEC: 'The codec is not the one that the run has for this chunk.',
-  BAD_PAYLOAD: 'The bytes of an encoded chunk are none that its codec writes; the connection is closed, and the worker gives up its seat.',
+  BAD_PAYLOAD:
+    'The bytes of an encoded chunk, or of a frame of several, are none that its codec or a sender writes; the connection is closed, and the worker gives up its seat.',
   BAD_MESSAGE: 'A control message does not fit its schema.',
   SLOW_CONSUMER: 'The peer does not read what it is sent, and the limit of queued bytes is reached.',
   SILENT_PEER: 'Nothing was heard from the peer within the deadline.',

@@ -3,12 +3,17 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ProtocolError } from './errors.js';
 import {
+  Codec,
   decodeHeader,
   encodeHeader,
+  FrameFlag,
   FrameType,
   HEADER_BYTES,
+  isPacked,
   MAX_CHUNK_BYTES,
   MAX_CONTROL_BYTES,
+  MAX_PACKED_BYTES,
+  mayBePacked,
   PROTOCOL_VERSION,
   type FrameHeader,
 } from './frames.js';
@@ -31,10 +36,13 @@ const headers: fc.Arbitrary<FrameHeader> = fc
     length: u32,
     payloadChecksum: u32,
   })
-  .map((header) => ({
-    ...header,
-    length: header.length % (1 + (header.type === FrameType.control ? MAX_CONTROL_BYTES : MAX_CHUNK_BYTES)),
-  }));
+  .map((header) => ({ ...header, flags: mayBePacked(header) ? header.flags : header.flags & ~FrameFlag.packed }))
+  .map((header) => ({ ...header, length: header.length % (1 + boundOf(header)) }));
+
+function boundOf(header: FrameHeader): number {
+  if (header.type === FrameType.control) return MAX_CONTROL_BYTES;
+  return isPacked(header) ? MAX_PACKED_BYTES : MAX_CHUNK_BYTES;
+}
 
 const EXAMPLE: FrameHeader = {
   type: FrameType.gradient,
@@ -93,7 +101,7 @@ describe('frame header', () => {
     const bytes = Buffer.from(encoded(EXAMPLE));
     expect(bytes.subarray(0, 4).toString('latin1')).toBe('PCLN');
     expect(bytes.subarray(4, 40).toString('hex')).toBe(
-      '0f020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
+      '10020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
     );
     expect(bytes.readUInt32LE(40)).toBe(crc32(bytes.subarray(0, 40)));
   });
@@ -138,6 +146,18 @@ describe('frame header', () => {
       for (const length of [bound + 1, 0x7fff_ffff, 0xffff_ffff])
         expect(codeOf(() => decodeHeader(withLength(type, length)))).toBe('BAD_FRAME');
     }
+  });
+
+  it('takes several chunks in a frame only where they are encoded, and less of them than of one', () => {
+    const packed = (change: Partial<FrameHeader>) => () =>
+      decodeHeader(encoded({ ...EXAMPLE, codec: 7, flags: FrameFlag.packed, length: MAX_PACKED_BYTES, ...change }));
+    expect(packed({})().length).toBe(MAX_PACKED_BYTES);
+    expect(packed({ type: FrameType.parameters, flags: 3 })().flags).toBe(3);
+    expect(packed({ length: MAX_PACKED_BYTES + 1 })).toThrow(`BAD_FRAME: a payload of ${MAX_PACKED_BYTES + 1} bytes is over the bound`);
+    expect(packed({ codec: Codec.none })).toThrow('BAD_FRAME: several chunks in a frame of type 2 and codec 0');
+    expect(packed({ codec: Codec.rows })).toThrow('BAD_FRAME: several chunks');
+    for (const type of [FrameType.control, FrameType.rows, FrameType.residual])
+      expect(packed({ type, length: 0 })).toThrow(`BAD_FRAME: several chunks in a frame of type ${type}`);
   });
 
   it('refuses frame types that do not exist', () => {

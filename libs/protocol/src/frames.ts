@@ -15,7 +15,7 @@ import { crc32 } from 'node:zlib';
 import { ProtocolError } from './errors.js';
 
 /** Raised when header, messages or their meaning change, when an optimizer computes other bits, and when reports of servers change; both sides must be equal. */
-export const PROTOCOL_VERSION = 15;
+export const PROTOCOL_VERSION = 16;
 export const HEADER_BYTES = 44;
 const MAGIC = 0x4e4c4350;
 
@@ -24,13 +24,17 @@ export type FrameType = (typeof FrameType)[keyof typeof FrameType];
 const isFrameType = (type: number): type is FrameType => type >= FrameType.control && type <= FrameType.residual;
 /** `rows`: of a table that is exchanged by rows, the one payload that may be longer than a chunk. The numbers between are those of libs/codecs. */
 export const Codec = { none: 0, rows: 255 } as const;
-export const FrameFlag = { payloadChecksum: 1 } as const;
+/** `packed`: the payload is several encoded chunks (packed-frames.ts). */
+export const FrameFlag = { payloadChecksum: 1, packed: 2 } as const;
 
 /** Bounds of a payload. No control message needs more, and no chunk of a grid: the largest has 1 MiB. */
 export const MAX_CONTROL_BYTES = 1 << 20;
 export const MAX_CHUNK_BYTES = 4 << 20;
 /** Rows of a table, of as many examples as a round has. */
 export const MAX_ROW_BYTES = 64 << 20;
+/** A frame of several chunks, its table included: a control message waits no longer for it than for a small chunk. */
+export const MAX_PACKED_BYTES = 64 << 10;
+export const MAX_PACKED_CHUNKS = 64;
 
 export interface FrameHeader {
   type: FrameType;
@@ -47,6 +51,18 @@ export interface FrameHeader {
   length: number;
   /** When the flag is set, else 0: the CRC-32 of a control message; the low 32 bits of the XXH3-64 of a chunk. */
   payloadChecksum: number;
+}
+
+export const isPacked = ({ flags }: Pick<FrameHeader, 'flags'>): boolean => (flags & FrameFlag.packed) !== 0;
+
+/** Whether chunks of such frames may travel in one. Float32 and rows are long, and what a codec keeps travels as float32. */
+export const mayBePacked = ({ type, codec }: Pick<FrameHeader, 'type' | 'codec'>): boolean =>
+  (type === FrameType.gradient || type === FrameType.parameters) && codec !== Codec.none && codec !== Codec.rows;
+
+function boundOf(header: Pick<FrameHeader, 'type' | 'codec' | 'flags'>): number {
+  if (header.type === FrameType.control) return MAX_CONTROL_BYTES;
+  if (isPacked(header)) return MAX_PACKED_BYTES;
+  return header.codec === Codec.rows ? MAX_ROW_BYTES : MAX_CHUNK_BYTES;
 }
 
 /** Headers are made and read here, one at a time: a view of its own for each frame would cost more than the rest. */
@@ -92,12 +108,15 @@ export function decodeHeader(source: Uint8Array, offset = 0): FrameHeader {
   if (!isFrameType(type)) {
     throw new ProtocolError('BAD_FRAME', `unknown frame type ${type}`);
   }
-  const bound = type === FrameType.control ? MAX_CONTROL_BYTES : bytes[6] === Codec.rows ? MAX_ROW_BYTES : MAX_CHUNK_BYTES;
+  const [codec, flags] = [bytes[6]!, bytes[7]!];
+  if (isPacked({ flags }) && !mayBePacked({ type, codec }))
+    throw new ProtocolError('BAD_FRAME', `several chunks in a frame of type ${type} and codec ${codec}`);
+  const bound = boundOf({ type, codec, flags });
   if (length > bound) throw new ProtocolError('BAD_FRAME', `a payload of ${length} bytes is over the bound of ${bound}`);
   return {
     type,
-    codec: bytes[6]!,
-    flags: bytes[7]!,
+    codec,
+    flags,
     attempt: view.getUint32(8, true),
     term: view.getUint32(12, true),
     view: view.getUint32(16, true),

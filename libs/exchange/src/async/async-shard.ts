@@ -127,6 +127,10 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     return link.receive(header, chunk);
   }
 
+  check(link: ShardLink, header: FrameHeader): void {
+    this.checkGradient(link, header, this.chunkAt(header.chunk));
+  }
+
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
     const { chunks } = this.options;

@@ -22,6 +22,7 @@ export interface LinkedMember {
   attach(server: number, connection: Connection): void;
   detach(server: number, connection: Connection): void;
   payloadFor(header: FrameHeader): Uint8Array;
+  check(header: FrameHeader): void;
   data(header: FrameHeader): void;
   /** A message is about to come, in this term. @throws ProtocolError STALE_TERM when it is one of a former primary */
   hears(server: number, term: number): void;
@@ -126,6 +127,7 @@ export class ServerLinks<Server extends LinkedServer> {
     const ends = (code: DataPlaneErrorCode): boolean => isFinal(code) && !(code === 'RUN_UNKNOWN' && other !== server);
     connection.setReceiver({
       payloadFor: (header) => member.payloadFor(header),
+      check: (header) => member.check(header),
       data: (header) => member.data(header),
       message: (message, header) => {
         if (message.type === 'refused') {

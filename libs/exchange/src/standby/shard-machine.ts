@@ -23,6 +23,8 @@ export interface ShardMachine extends Follower {
   detach(link: ShardLink): void;
   /** Where the payload of a gradient frame goes. @throws ProtocolError for what no member sends */
   payloadFor(link: ShardLink, header: FrameHeader): Uint8Array;
+  /** Whether a chunk that has come with others is one that a member sends. @throws ProtocolError as payloadFor */
+  check(link: ShardLink, header: FrameHeader): void;
   data(link: ShardLink, header: FrameHeader): void;
   /** False when the message is not for the shard. @param term of its header */
   fromWorker(link: ShardLink, message: Message, term: number): boolean;

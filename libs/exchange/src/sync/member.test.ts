@@ -19,6 +19,8 @@ function setUp(flushes = true, keepsEstimates = false) {
     queuedBytes: 0,
     remote: '10.0.0.1:7000',
     sentBytes: 1000,
+    savedSentBytes: 0,
+    savedReceivedBytes: 0,
     receivedBytes: 0,
     sendMessage: (message: Message) => void (sent.push(message.type), messages.push(message)),
     sendData: (_: unknown, __: unknown, onFlushed?: () => void) => {
@@ -189,6 +191,8 @@ const connectionOf = (messages: Message[]): Connection =>
     isOpen: true,
     queuedBytes: 0,
     sentBytes: 0,
+    savedSentBytes: 0,
+    savedReceivedBytes: 0,
     receivedBytes: 0,
     sendMessage: (message: Message) => void messages.push(message),
   }) as never;

@@ -151,6 +151,10 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     return link.receive(header, chunk);
   }
 
+  check(link: ShardLink, header: FrameHeader): void {
+    this.checkGradient(link, header, this.present.chunkAt(header.chunk));
+  }
+
   /** @throws ProtocolError for a chunk that no member was granted */
   private checkWindow(round: number, { place }: RoundChunk): void {
     const base = round === this.round ? this.present.base : 0;

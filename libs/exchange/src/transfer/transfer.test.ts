@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest';
 import { Arena } from '@paceline/kernels';
-import { FrameType, type FrameHeader } from '@paceline/protocol';
+import { FrameType, HEADER_BYTES, type FrameHeader } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
 import { acquireRegion } from '../attempt/regions.js';
+import { memoryPair } from '../transports/memory.js';
+import { wireBytes } from '../transports/outgoing-frame.js';
 import { bitmapOf, bitsOf } from './bitmap.js';
-import { chunksOf } from './chunks.js';
+import { chunksOf, type MemberChunk, type OwnedChunk } from './chunks.js';
 import { RegionReceiver, checkChunk, sendPublished, sendRegion, type ChunkDecoder } from './chunk-frames.js';
 import { ParameterOutlet } from './parameter-outlet.js';
 import { HeldGradient } from './worker-transfer.js';
@@ -124,6 +126,69 @@ test('the memory of a gradient goes back once, when it is let go and every socke
   expect(released).toBe(0);
   sent[0]!.flushed();
   expect(released).toBe(1);
+});
+
+test('the gradient of a replica and the parameters that answer it take one header for all of their chunks, and come as if each had its own', async () => {
+  const CHUNKS = 15;
+  const members = Array.from({ length: CHUNKS }, (_, index) => ({ index, offset: 0, length: 16_384, server: 0 }));
+  const payloadOf = (index: number): Uint8Array => new Uint8Array(index < 14 ? 230 : 81).fill(index + 1);
+  const [worker, server] = memoryPair({ checksum: true });
+  const came: FrameHeader[] = [];
+  const receiver = {
+    payloadFor: ({ length }: FrameHeader) => new Uint8Array(length),
+    data: (header: FrameHeader, payload: Uint8Array) => {
+      expect(payload).toEqual(payloadOf(header.chunk));
+      came.push(header);
+    },
+    message: () => undefined,
+    closed: () => undefined,
+  };
+  for (const connection of [worker, server]) connection.setReceiver(receiver);
+  const node = {
+    round: 9,
+    lo: 2,
+    hi: 3,
+    chunk: ({ index }: MemberChunk) => ({ codec: 7, bytes: payloadOf(index) }),
+    release: () => undefined,
+  };
+  // In memory what is sent first leaves at once, and the chunks wait behind it.
+  worker.sendMessage({ type: 'heartbeat', progress: 0 }, numbers);
+  const before = { there: worker.sentBytes, back: 0 };
+  const gradient = new HeldGradient(node);
+  for (const chunk of members) gradient.send(worker, numbers, chunk);
+  await expect.poll(() => came.length).toBe(CHUNKS);
+  expect(came.map(({ type, codec, nodeLo, nodeHi, round, chunk }) => [type, codec, nodeLo, nodeHi, round, chunk])).toEqual(
+    members.map(({ index }) => [FrameType.gradient, 7, 2, 3, 9, index]),
+  );
+  // With a header for each chunk they took 3961 bytes, 660 of them headers.
+  const payloads = 14 * 230 + 81;
+  const packed = HEADER_BYTES + 2 + 14 * 2 + 1 + payloads;
+  expect([worker.sentBytes - before.there, server.receivedBytes - before.there]).toEqual([packed, packed]);
+  expect(packed).toBe(3961 - 585);
+  expect(wireBytes(members.map(({ index }) => ({ index, codec: 7, bytes: payloadOf(index).length })))).toBe(packed);
+  expect(wireBytes(members.map(({ index, length }) => ({ index, codec: 0, bytes: 4 * length })))).toBe(15 * (HEADER_BYTES + 65_536));
+  expect([worker.savedSentBytes, server.savedReceivedBytes]).toEqual([585, 585]);
+
+  came.length = 0;
+  server.sendMessage({ type: 'heartbeat', progress: 0 }, numbers);
+  before.back = server.sentBytes;
+  const regions = members.map(({ index }) => {
+    const region = acquireRegion(arena, 64);
+    region.bytes.set(payloadOf(index));
+    return { codec: 12, region, bytes: payloadOf(index).length };
+  });
+  const outlet = new ParameterOutlet<OwnedChunk>({
+    connection: server,
+    numbers: () => numbers,
+    find: (_generation, { index }) => regions[index],
+  });
+  for (const { index, length } of members) outlet.offer(10, { index, length, arena });
+  await expect.poll(() => came.length).toBe(CHUNKS);
+  expect(server.sentBytes - before.back).toBe(packed);
+  expect(came.every(({ type, round }) => type === FrameType.parameters && round === 10)).toBe(true);
+  for (const { region } of regions) region.release();
+  await expect.poll(() => arena.bytesInUse).toBe(0);
+  for (const connection of [worker, server]) connection.close();
 });
 
 test('the bitmap of WELCOME is read as it was written, and is empty beyond its end', () => {

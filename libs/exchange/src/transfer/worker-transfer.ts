@@ -189,6 +189,11 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     return chunk;
   }
 
+  /** A chunk that has come with others. @throws ProtocolError for what no server sends */
+  check(header: FrameHeader): void {
+    this.chunkOf(header);
+  }
+
   /** Whether these are all chunks of a vector. @param have by their index */
   protected isWhole(have: ReadonlySet<number>): boolean {
     return have.size === this.options.chunks.length;

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Arena } from '@paceline/kernels';
-import { FrameType, HEADER_BYTES, ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
+import { encodeMessage, FrameType, HEADER_BYTES, ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Connection, ConnectionClosed, FrameReceiver } from '../connection.js';
 import { processClock } from '../clock.js';
@@ -40,6 +40,7 @@ class Recorder implements FrameReceiver {
   readonly messages: Message[] = [];
   /** Data frames and heartbeats, as they came. */
   readonly order: string[] = [];
+  check?: (header: FrameHeader) => void;
   readonly handedOut: Uint8Array[] = [];
   readonly closedReasons: ConnectionClosed[] = [];
   keepCopies = true;
@@ -166,6 +167,9 @@ const memory: MakePair = async (options) => {
 function dataFields(chunk: number): Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'> {
   return { type: FrameType.gradient, codec: 0, attempt: 3, term: 4, view: 5, round: 6, nodeLo: 7, nodeHi: 8, chunk };
 }
+
+/** Of an encoded chunk. */
+const encodedFields = (chunk: number) => ({ ...dataFields(chunk), codec: 7 });
 
 /** `bytes` bytes of shared memory that follow from `seed`. */
 function payloadOf(bytes: number, seed: number): Uint8Array {
@@ -370,5 +374,88 @@ describe.each<[string, MakePair]>([
     expect(counters.framesIn - before.framesIn).toBe(1);
     expect(counters.bytesOut - before.bytesOut).toBe(HEADER_BYTES + 1000);
     expect(counters.bytesIn - before.bytesIn).toBe(HEADER_BYTES + 1000);
+  });
+
+  it('joins small encoded chunks that wait into one frame, and they come out as they were sent', async () => {
+    const counters = createCounters();
+    const pair = await makePair({ counters });
+    const before = { ...counters };
+    // In memory the first one leaves at once; the others wait for it.
+    pair.near.sendMessage({ type: 'heartbeat', progress: 0 }, NUMBERS);
+    const payloads = Array.from({ length: 14 }, (_, i) => payloadOf(200 + i, i));
+    const flushes = new Array<number>(14).fill(0);
+    payloads.forEach((payload, i) => pair.near.sendData(encodedFields(2 * i), payload, () => flushes[i]!++));
+    await pair.farSees.until('all chunks', () => pair.farSees.frames.length === 14);
+    await expect.poll(() => flushes).toEqual(flushes.map(() => 1));
+    expect(pair.farSees.frames.map(({ header }) => header)).toEqual(
+      payloads.map(({ length }, i) => ({ ...encodedFields(2 * i), length, flags: 0, payloadChecksum: 0 })),
+    );
+    expect(pair.farSees.frames.every(({ payload }, i) => same(payload, payloads[i]!))).toBe(true);
+    expect([counters.framesOut - before.framesOut, counters.framesIn - before.framesIn]).toEqual([2, 2]);
+    const saved = 13 * HEADER_BYTES - (2 + 14 * 2);
+    expect([pair.near.savedSentBytes, pair.far.savedReceivedBytes]).toEqual([saved, saved]);
+    const bytes = counters.bytesOut - before.bytesOut;
+    expect(counters.bytesIn - before.bytesIn).toBe(bytes);
+    const alone = payloads.reduce((sum, { length }) => sum + HEADER_BYTES + length, 0);
+    const heartbeat = HEADER_BYTES + encodeMessage({ type: 'heartbeat', progress: 0 }).length;
+    expect(bytes).toBe(heartbeat + alone - saved);
+    expect([pair.near.queuedBytes, pair.far.receivedBytes - pair.near.sentBytes]).toEqual([0, 0]);
+  });
+
+  it('joins nothing that is not of one vector and codec at one distance, nor over a message, nor large chunks', async () => {
+    const counters = createCounters();
+    const pair = await makePair({ counters });
+    const before = counters.framesOut;
+    const small = payloadOf(10, 1);
+    const alone: Partial<FrameHeader>[] = [{ chunk: 1 }, { chunk: 1 }, { chunk: 0 }, { chunk: 1, codec: 0 }, { chunk: 2, codec: 8 }];
+    alone.push(
+      { chunk: 3, round: 7 },
+      { chunk: 4, nodeLo: 6 },
+      { chunk: 5, type: FrameType.parameters },
+      { chunk: 6, type: FrameType.residual },
+    );
+    for (const change of alone) pair.near.sendData({ ...encodedFields(0), ...change }, small);
+    pair.near.sendData(encodedFields(7), payloadOf(4097, 1));
+    pair.near.sendData(encodedFields(8), small);
+    pair.near.sendMessage({ type: 'heartbeat', progress: 0 }, NUMBERS, 'behind data');
+    pair.near.sendData(encodedFields(9), small);
+    await pair.farSees.until('all', () => pair.farSees.order.length === 13);
+    expect(pair.farSees.order.slice(-3)).toEqual(['chunk 8', 'heartbeat 0', 'chunk 9']);
+    expect([counters.framesOut - before, pair.near.savedSentBytes]).toEqual([13, 0]);
+  });
+
+  it('puts no more than 64 chunks and 64 KiB in a frame, and messages go before what waits', async () => {
+    const counters = createCounters();
+    const pair = await makePair({ counters });
+    for (const [bytes, chunks] of [
+      [10, 200],
+      [4096, 60],
+    ] as const) {
+      const before = counters.framesOut;
+      const payload = payloadOf(bytes, 1);
+      for (let i = 0; i < chunks; i++) pair.near.sendData(encodedFields(i), payload);
+      pair.near.sendMessage({ type: 'heartbeat', progress: bytes }, NUMBERS);
+      await pair.farSees.until('all', () => pair.farSees.frames.length === chunks && pair.farSees.messages.length === 1);
+      expect(pair.farSees.frames.map(({ header }) => header.chunk)).toEqual(Array.from({ length: chunks }, (_, i) => i));
+      expect(pair.farSees.frames.every((frame) => same(frame.payload, payload))).toBe(true);
+      expect(pair.farSees.order.indexOf(`heartbeat ${bytes}`)).toBeLessThan(chunks / 2);
+      // The heartbeat, and in memory the first chunk alone.
+      const frames = counters.framesOut - before - 1;
+      expect(frames).toBeGreaterThanOrEqual(4);
+      expect(frames).toBeLessThanOrEqual(6);
+      for (const list of [pair.farSees.frames, pair.farSees.order, pair.farSees.messages]) list.length = 0;
+    }
+  });
+
+  it('asks about all of several chunks before it hands the first over', async () => {
+    const pair = await makePair();
+    pair.near.sendMessage({ type: 'heartbeat', progress: 0 }, NUMBERS);
+    pair.farSees.check = ({ chunk }) => {
+      if (chunk === 7) throw new ProtocolError('WRONG_LENGTH', 'chunk 7 does not take 10 bytes');
+    };
+    for (let i = 0; i < 8; i++) pair.near.sendData(encodedFields(i), payloadOf(10, i));
+    await pair.nearSees.until('closed', () => pair.nearSees.closedReasons.length > 0);
+    expect(pair.nearSees.closedReasons[0]!.error?.message).toBe('WRONG_LENGTH: chunk 7 does not take 10 bytes');
+    expect(pair.farSees.frames).toEqual([]);
   });
 });

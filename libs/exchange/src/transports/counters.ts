@@ -6,7 +6,7 @@ export interface TransportCounters {
   framesOut: number;
   /** Bytes read, headers included. */
   bytesIn: number;
-  /** Bytes handed to send, headers included. */
+  /** Bytes handed to the operating system, headers included. */
   bytesOut: number;
   /** Connections that the operating system could not hand over (no descriptors left, for one). */
   acceptFaults: number;

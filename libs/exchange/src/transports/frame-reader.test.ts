@@ -1,11 +1,13 @@
 import { crc32 } from 'node:zlib';
 import { Arena, references } from '@paceline/kernels';
 import {
+  decodeHeader,
   encodeHeader,
   encodeMessage,
   FrameFlag,
   FrameType,
   HEADER_BYTES,
+  packedTable,
   ProtocolError,
   type FrameHeader,
   type Message,
@@ -38,6 +40,19 @@ function encode({ chunk, payload, checked }: Sent): Uint8Array {
   };
   encodeHeader(header, bytes);
   bytes.set(payload, HEADER_BYTES);
+  return bytes;
+}
+
+/** Chunks 5, 8, … in one frame, with a checksum. */
+function severalChunks(payloads: readonly ArrayLike<number>[], change = (payload: Uint8Array): Uint8Array => payload): Uint8Array {
+  const table = packedTable(
+    3,
+    payloads.map(({ length }) => length),
+  );
+  const payload = change(Buffer.concat([table, ...payloads.map((each) => Uint8Array.from(each))]));
+  const bytes = encode({ chunk: 5, payload, checked: true });
+  const flags = FrameFlag.payloadChecksum | FrameFlag.packed;
+  encodeHeader({ ...decodeHeader(bytes), codec: 7, flags }, bytes);
   return bytes;
 }
 
@@ -202,6 +217,80 @@ describe('FrameReader', () => {
     const other = new FrameReader({ payloadFor: () => region, data: () => undefined, message: () => undefined }, false);
     other.feed(head);
     expect(other.stop()).toBeUndefined();
+    const packed = new FrameReader({ payloadFor: () => region, data: () => undefined, message: () => undefined }, false);
+    packed.feed(severalChunks([[1], [2]]).subarray(0, -1));
+    expect(packed.stop(), 'bytes of the reader itself').toBeUndefined();
+  });
+
+  it('hands several chunks of a frame over one by one, however the stream is cut, when all of them are taken', () => {
+    const payloads = Array.from({ length: 64 }, (_, i) => Uint8Array.from({ length: (i * 37) % 400 }, (_v, j) => i + j));
+    const bytes = Buffer.concat([severalChunks(payloads), encode({ chunk: 1, payload: new Uint8Array(9), checked: true })]);
+    for (const step of [1, 43, 5000]) {
+      const order: string[] = [];
+      const came: Uint8Array[] = [];
+      const saved: number[] = [];
+      const reader = new FrameReader(
+        {
+          payloadFor: ({ length }) => new Uint8Array(length),
+          check: ({ chunk, length }) => order.push(`check ${chunk} of ${length}`),
+          data: ({ chunk, flags }, payload) => {
+            order.push(`chunk ${chunk}, flags ${flags}`);
+            came.push(payload);
+          },
+          message: () => undefined,
+          arrived: (savedBytes) => saved.push(savedBytes),
+        },
+        false,
+      );
+      readInPlace(reader, bytes, [step]);
+      expect(order).toEqual([
+        ...payloads.map(({ length }, i) => `check ${5 + 3 * i} of ${length}`),
+        ...payloads.map((_, i) => `chunk ${5 + 3 * i}, flags 0`),
+        'chunk 1, flags 1',
+      ]);
+      expect(came.slice(0, -1)).toEqual(payloads);
+      const tableBytes = 2 + 64 + payloads.filter(({ length }) => length > 127).length;
+      expect(saved).toEqual([63 * HEADER_BYTES - tableBytes, 0]);
+    }
+  });
+
+  it('hands none of several chunks over when one of them is refused, the checksum is wrong or the table is cut short', () => {
+    const seen: number[] = [];
+    const sink = {
+      payloadFor: ({ length }: FrameHeader) => new Uint8Array(length),
+      check: ({ chunk }: FrameHeader) => {
+        if (chunk === 11) throw new ProtocolError('WRONG_LENGTH');
+      },
+      data: ({ chunk }: FrameHeader) => seen.push(chunk),
+      message: () => undefined,
+    };
+    const feed = (bytes: Uint8Array) => () => new FrameReader(sink, false).feed(bytes);
+    feed(severalChunks([[1], [2]]))();
+    expect(seen.splice(0)).toEqual([5, 8]);
+    expect(feed(severalChunks([[1], [2], [3]]))).toThrow('WRONG_LENGTH');
+    const flipped = severalChunks([[1], [2]]);
+    flipped[flipped.length - 1]! ^= 1;
+    expect(feed(flipped)).toThrow('BAD_CHECKSUM');
+    expect(feed(severalChunks([[1], [2]], (payload) => payload.subarray(0, 3)))).toThrow('BAD_PAYLOAD');
+    expect(feed(severalChunks([[1], [2]], (payload) => payload.subarray(0, -1)))).toThrow('BAD_PAYLOAD');
+    expect(seen).toEqual([]);
+  });
+
+  it('hands no more of several chunks over once the receiver has stopped it', () => {
+    const seen: number[] = [];
+    const reader: FrameReader = new FrameReader(
+      {
+        payloadFor: ({ length }) => new Uint8Array(length),
+        data: ({ chunk }) => {
+          seen.push(chunk);
+          if (chunk === 8) reader.stop();
+        },
+        message: () => undefined,
+      },
+      false,
+    );
+    reader.feed(severalChunks([[1], [2], [3], [4]]));
+    expect(seen).toEqual([5, 8]);
   });
 
   it('stops loudly when the receiver gives a region of another size', () => {

@@ -6,6 +6,8 @@
  *   PAYLOAD  bytes go straight into the region; when it is full, checksum, sink, back to HEADER
  *   STOPPED  bytes go to the scratch and are forgotten
  *
+ * A frame of several chunks comes into bytes of its own, at most 64 KiB, and is handed over chunk by chunk as if each had come alone.
+ *
  * The scratch is a little longer than a header so that control messages and headers come in one read; what it holds of a
  * data payload (at most 4 KiB of about 1 MiB) is copied over.
  */
@@ -17,7 +19,10 @@ import {
   FrameFlag,
   FrameType,
   HEADER_BYTES,
+  isPacked,
+  packedSaving,
   ProtocolError,
+  unpack,
   type FrameHeader,
   type Message,
 } from '@paceline/protocol';
@@ -28,6 +33,10 @@ export interface FrameSink {
   payloadFor(header: FrameHeader): Uint8Array;
   data(header: FrameHeader, payload: Uint8Array): void;
   message(message: Message, header: FrameHeader): void;
+  /** One of its chunks is as payloadFor takes it. All are asked about before the first is handed over. */
+  check?(header: FrameHeader): void;
+  /** A whole frame has come. @param savedBytes by which it is shorter than frames of its chunks */
+  arrived?(savedBytes: number): void;
 }
 
 const SCRATCH_BYTES = HEADER_BYTES + 4096;
@@ -90,7 +99,8 @@ export class FrameReader {
     this.stopped = true;
     this.header = null;
     this.payload = this.scratch;
-    return header && header.type !== FrameType.control ? { header, payload } : undefined;
+    // What several chunks come into is the reader's own.
+    return header && header.type !== FrameType.control && !isPacked(header) ? { header, payload } : undefined;
   }
 
   private parseScratch(): void {
@@ -138,6 +148,10 @@ export class FrameReader {
     if (this.helloFirst && (header.type !== FrameType.control || header.length > MAX_HELLO_BYTES))
       throw new ProtocolError('HELLO_EXPECTED');
     if (header.type === FrameType.control) return new Uint8Array(header.length);
+    return isPacked(header) ? new Uint8Array(header.length) : this.regionOfChunk(header);
+  }
+
+  private regionOfChunk(header: FrameHeader): Uint8Array {
     const payload = this.sink.payloadFor(header);
     if (payload.length !== header.length) {
       throw new Error(`payloadFor gave ${payload.length} bytes for a frame of ${header.length}`);
@@ -149,6 +163,8 @@ export class FrameReader {
     const { payload } = this;
     this.header = null;
     this.payload = this.scratch;
+    if (isPacked(header)) return this.handOver(header, payload);
+    this.sink.arrived?.(0);
     if (header.type !== FrameType.control) return this.sink.data(header, payload);
     const message = decodeMessage(payload);
     if (this.helloFirst) {
@@ -157,5 +173,19 @@ export class FrameReader {
       this.helloFirst = false;
     }
     this.sink.message(message, header);
+  }
+
+  /** The chunks of a packed frame, one after the other. */
+  private handOver(header: FrameHeader, payload: Uint8Array): void {
+    const chunks = unpack(header, payload);
+    const lengths = chunks.map((chunk) => chunk.payload.length);
+    this.sink.arrived?.(packedSaving(lengths, payload.length));
+    for (const chunk of chunks) this.sink.check?.(chunk.header);
+    for (const chunk of chunks) {
+      if (this.stopped) return;
+      const region = this.regionOfChunk(chunk.header);
+      region.set(chunk.payload);
+      this.sink.data(chunk.header, region);
+    }
   }
 }

@@ -4,7 +4,7 @@
  *   GREETED  who accepts says its challenge at once; who dials holds what it has to send until that has come, and HELLO repeats it.
  *   OPEN     frames go both ways. Sent frames wait in two queues: messages, and data with the messages that belong behind it. A batch takes
  *            messages first: a heartbeat or a COMMIT waits for the data frames that are leaving, not for all that wait. One batch at a time is
- *            with the stream (a vectored write, so payloads are never joined), and `onFlushed` follows when it has left.
+ *            with the stream (a vectored write; of payloads only small ones are joined), and `onFlushed` follows when it has left.
  *   CLOSING  entered once, by either side or by a fault. No frame is delivered any more, waiting data frames are given up. Messages that
  *            waited before them, and the `refused`, still leave; of what belongs behind a data frame only what stands
  *            alone (`STANDS_ALONE`): anything else may build on what was given up, and its reader would find a hole. What the peer sends is read and dropped: its end is noticed at
@@ -18,7 +18,6 @@
  * closed and the error goes on, to be loud.
  */
 import {
-  encodeHeader,
   FrameFlag,
   HEADER_BYTES,
   MAX_ROW_BYTES,
@@ -36,7 +35,7 @@ import { countRefused } from './counters.js';
 import { FrameReader, type FrameSink } from './frame-reader.js';
 import { MAX_DRAINED_BYTES, type ResolvedOptions } from './limits.js';
 import { spans } from '../trace/spans.js';
-import { controlFrame, NO_NUMBERS, type OutgoingFrame } from './outgoing-frame.js';
+import { controlFrame, isChecked, NO_NUMBERS, written, type OutgoingFrame } from './outgoing-frame.js';
 import { sendingChecksums } from './payload-checksums.js';
 
 /** One write takes about this much: a larger one frees its regions later, a smaller one costs more turns. */
@@ -87,6 +86,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   queuedBytes = 0;
   sentBytes = 0;
   receivedBytes = 0;
+  savedSentBytes = 0;
+  savedReceivedBytes = 0;
   /** In traces. A name that is made for each span costs as much as the span. */
   private readonly tracks = tracksOf(numbers.next++);
   /** The run that sends over it: `owner` of the recorder when it first does. */
@@ -157,15 +158,11 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       if (onFlushed) this.options.clock.soon(onFlushed);
       return;
     }
-    const checksum = this.checks;
-    const head = Buffer.allocUnsafe(HEADER_BYTES);
     const { type, codec, attempt, term, view, round, nodeLo, nodeHi, chunk } = fields;
-    const flags = checksum ? FrameFlag.payloadChecksum : 0;
+    const flags = this.checks ? FrameFlag.payloadChecksum : 0;
     const header = { type, codec, flags, attempt, term, view, round, nodeLo, nodeHi, chunk, length: payload.length, payloadChecksum: 0 };
-    if (checksum) sendingChecksums.hold(payload);
-    else encodeHeader(header, head);
-    const bytes = HEADER_BYTES + payload.length;
-    this.enqueue({ head, payload, header: checksum ? header : undefined, standsAlone: false, bytes, onFlushed }, this.queue);
+    if (this.checks) sendingChecksums.hold(payload);
+    this.enqueue({ payload, header, standsAlone: false, bytes: HEADER_BYTES + payload.length, onFlushed }, this.queue);
   }
 
   close(error?: ProtocolError): void {
@@ -186,14 +183,21 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     return this.receiver!.payloadFor(header);
   }
 
-  data(header: FrameHeader, payload: Uint8Array): void {
+  check(header: FrameHeader): void {
+    if (!this.held) this.receiver!.check?.(header);
+  }
+
+  arrived(savedBytes: number): void {
     this.options.counters.framesIn++;
+    this.savedReceivedBytes += savedBytes;
+  }
+
+  data(header: FrameHeader, payload: Uint8Array): void {
     if (this.receivingMs > 0) spans.add('receive', this.receivingMs, this.tracks.from, header.round, this.owner);
     this.receiver!.data(header, payload);
   }
 
   message(message: Message, header: FrameHeader): void {
-    this.options.counters.framesIn++;
     if (this.held && message.type !== 'refused') return this.challenged(message);
     if (!this.receiver) {
       if (message.type === 'refused') return this.refused(message.code, message.message);
@@ -289,8 +293,6 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     queue.push(frame);
     this.owner ??= spans.owner;
     this.queuedBytes += frame.bytes;
-    this.options.counters.framesOut++;
-    this.options.counters.bytesOut += frame.bytes;
     if (this.queuedBytes > this.options.maxQueuedBytes) {
       this.close(new ProtocolError('SLOW_CONSUMER', `${this.queuedBytes} bytes wait for ${this.remote}, which does not read them`));
       return;
@@ -312,16 +314,11 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       }
       return;
     }
-    const parts: Uint8Array[] = [];
-    for (const { head, payload, header, bytes } of batch) {
-      this.sentBytes += bytes;
-      if (header) {
-        header.payloadChecksum = sendingChecksums.take(payload!);
-        encodeHeader(header, head);
-      }
-      parts.push(head);
-      if (payload && payload.length > 0) parts.push(payload);
-    }
+    const { parts, frames, bytes, savedBytes } = written(batch);
+    this.sentBytes += bytes;
+    this.savedSentBytes += savedBytes;
+    this.options.counters.framesOut += frames;
+    this.options.counters.bytesOut += bytes;
     this.inFlight = batch;
     const sinceMs = spans.now();
     this.stream.write(parts, () => {
@@ -379,7 +376,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   private letGo(frame: OutgoingFrame): void {
     this.queuedBytes -= frame.bytes;
-    if (frame.header) sendingChecksums.release(frame.payload!);
+    if (isChecked(frame)) sendingChecksums.release(frame.payload!);
   }
 
   private release(frames: readonly OutgoingFrame[]): void {

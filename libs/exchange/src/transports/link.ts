@@ -113,6 +113,10 @@ export class LinkedStream implements ByteStream, ByteConsumer {
     this.takeNext();
   }
 
+  afterReads(act: () => void): void {
+    this.link.clock.soon(act);
+  }
+
   setReading(on: boolean): void {
     this.isWanted = on;
     this.read();

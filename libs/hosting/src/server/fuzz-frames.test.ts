@@ -21,6 +21,7 @@ import {
   ProtocolError,
   encodeHeader,
   encodeMessage,
+  packedTable,
   type FrameHeader,
   type Message,
 } from '@paceline/protocol';
@@ -111,9 +112,24 @@ function goodFrame(round: number, view: number, codec: CodecSpec | undefined): U
   const replica = random(REPLICAS);
   const contribution: Message = { type: 'contribution', round, replica, examples: 2, sums: [1, 1] };
   if (random(3) === 0) return sealed({ type: FrameType.control, round, view }, encodeMessage(contribution));
+  const { payload, ...fields } = sentOf(codec, round, replica);
+  return sealed({ type: FrameType.gradient, round, view, nodeLo: replica, nodeHi: replica + 1, ...fields }, payload);
+}
+
+/** One chunk, or some of them in one frame. */
+function sentOf(spec: CodecSpec | undefined, round: number, replica: number): Partial<FrameHeader> & { payload: Uint8Array } {
   const chunk = random(CHUNKS);
-  const sent = payloadOf(codec, round, replica, chunk);
-  return sealed({ type: FrameType.gradient, codec: sent.codec, round, view, nodeLo: replica, nodeHi: replica + 1, chunk }, sent.payload);
+  const first = payloadOf(spec, round, replica, chunk);
+  if (random(3) > 0 || first.codec === 0 || chunk === CHUNKS - 1) return { ...first, chunk };
+  const stride = Math.min(1 + random(2), CHUNKS - 1 - chunk);
+  const payloads = [first.payload];
+  for (let next = chunk + stride; next < CHUNKS; next += stride) payloads.push(payloadOf(spec, round, replica, next).payload);
+  const table = packedTable(
+    stride,
+    payloads.map(({ length }) => length),
+  );
+  const payload = Uint8Array.from(Buffer.concat([table, ...payloads]));
+  return { codec: first.codec, flags: FrameFlag.payloadChecksum | FrameFlag.packed, chunk, payload };
 }
 
 /** Half of the runs have no codec. */
@@ -158,11 +174,10 @@ const WORDS = [0, 1, LENGTH, LENGTH + 1, 0x7fffffff, 0xffffffff, 0x7fc00000, 0x7
 function badFrame(round: number, codec: CodecSpec | undefined): Uint8Array {
   const isControl = random(2) === 0;
   const lo = random(REPLICAS);
-  const chunk = random(CHUNKS);
-  const sent = isControl ? { codec: 0, payload: mutatedMessage(round) } : payloadOf(codec, round, lo, chunk);
-  const payload = isControl ? sent.payload : spoilt(sent.payload);
-  const good = { type: isControl ? FrameType.control : FrameType.gradient, codec: sent.codec, round, view: 1 + random(2) };
-  const header: Partial<FrameHeader> = isControl ? good : { ...good, nodeLo: lo, nodeHi: lo + 1, chunk };
+  const { payload: sent, ...fields } = isControl ? { payload: mutatedMessage(round) } : sentOf(codec, round, lo);
+  const payload = isControl ? sent : spoilt(sent);
+  const good = { type: isControl ? FrameType.control : FrameType.gradient, round, view: 1 + random(2), ...fields };
+  const header: Partial<FrameHeader> = isControl ? good : { ...good, nodeLo: lo, nodeHi: lo + 1 };
   if (random(4) === 0) Object.assign(header, { [pick(HEADER_FIELDS)]: pick(NUMBERS) });
   const bytes = sealed(header, payload);
   // What a wire does: flipped bits, and frames that are cut short.
@@ -263,6 +278,7 @@ class FuzzedRun {
     );
     connection.setReceiver({
       payloadFor: (header) => receiver.payloadFor(header),
+      check: (header) => receiver.check(header),
       data: (header) => receiver.data(header),
       message: (message, header) => receiver.message(message, header),
       closed: (reason) => {

@@ -33,6 +33,10 @@ export class WorkerReceiver implements FrameReceiver {
     return payload;
   }
 
+  check(header: FrameHeader): void {
+    this.run.guard(() => this.run.shard.check(this.link, header));
+  }
+
   data(header: FrameHeader): void {
     this.run.guard(() => this.run.shard.data(this.link, header));
   }

@@ -85,6 +85,12 @@ abstract class TappedConnection implements Connection {
   get sentBytes() {
     return this.inner.sentBytes;
   }
+  get savedSentBytes() {
+    return this.inner.savedSentBytes;
+  }
+  get savedReceivedBytes() {
+    return this.inner.savedReceivedBytes;
+  }
   get receivedBytes() {
     return this.inner.receivedBytes;
   }
@@ -102,6 +108,7 @@ abstract class TappedConnection implements Connection {
     const tap = this.tap();
     this.inner.setReceiver({
       payloadFor: (header) => tap(header, undefined, (passed) => receiver.payloadFor(passed)),
+      check: (header) => tap(header, undefined, (passed) => receiver.check?.(passed)),
       data: (header, payload) => tap(header, undefined, (passed) => receiver.data(passed, payload)),
       message: (message, header) => tap(header, message, (passed) => receiver.message(message, passed)),
       closed: (reason) => {
