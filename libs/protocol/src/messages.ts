@@ -134,7 +134,7 @@ export const messageSchema = z.discriminatedUnion('type', [
   }),
   /**
    * The peer is admitted. `round` is the round this server gathers; generation `round` follows, then what is applied of `round` + 1.
-   * `applied` is the bitmap (base64, bit per owned chunk in order of its index in the shard) of chunks of `round` that are applied.
+   * `applied` is the bitmap (base64, bit per owned chunk in order of its index in the shard) of chunks of `round` that are applied, or whose sum is fixed.
    */
   z.strictObject({
     type: z.literal('welcome'),
@@ -148,6 +148,11 @@ export const messageSchema = z.discriminatedUnion('type', [
     window: count,
     base: count,
     phase: z.string().max(30),
+    /** Mode sync: the trees of these chunks (a bitmap, as `applied`) hold the replicas from `lo` to `hi` - 1 already. */
+    nodes: z
+      .array(z.strictObject({ lo: z.int().min(0).max(65_535), hi: z.int().min(1).max(65_536), chunks: z.string().max(65_536) }))
+      .max(1024)
+      .optional(),
     /** The attempt began with a checkpoint in front of `round`, which has what codecs have kept of replicas in this round. */
     residuals: u32.optional(),
   }),

@@ -11,7 +11,12 @@ import type { StateRows } from '../attempt/state-table.js';
 export type MemberState = 'SYNCING' | 'READY' | 'OVER';
 
 export const MEMBER_ROWS = {
-  welcome: { from: ['SYNCING', 'READY'], event: 'WELCOME from a server', does: 'send again what the bitmap of round k lacks', next: '–' },
+  welcome: {
+    from: ['SYNCING', 'READY'],
+    event: 'WELCOME from a server',
+    does: 'send again what it does not name as done, or held by the trees, of round k',
+    next: '–',
+  },
   takenOver: {
     from: ['SYNCING', 'READY'],
     event: 'WELCOME from a server in a higher term',

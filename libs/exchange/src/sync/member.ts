@@ -5,7 +5,7 @@
  *   nodes chunk by chunk → k+1 chunks stream back → COMMIT(k) → gradients of k are let go → next round.
  *
  * Gradients and generation k are kept until COMMIT(k): a view can hand over more replicas of round k, and a server that
- * reconnects is sent again what its bitmap lacks. The machine owns no socket, no thread and no clock.
+ * reconnects is sent again what its WELCOME does not name. The machine owns no socket, no thread and no clock.
  */
 import {
   Codec,
@@ -33,12 +33,14 @@ import { spans } from '../trace/spans.js';
 import { HeldGenerations } from './held-generations.js';
 import { MemberResiduals } from './member-residuals.js';
 import { RoundPace } from './round-pace.js';
+import { HeldByTrees } from './tree-nodes.js';
 
 export class Member extends WorkerTransfer<MemberOptions> {
   readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
   private readonly held: HeldGenerations;
   private readonly ownedBy: MemberChunk[][];
   private readonly credits = new TakenCredits();
+  private readonly heldByTrees = new HeldByTrees();
   private readonly pulls: RowPulls;
   private nodes: HeldGradient[] = [];
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
@@ -293,6 +295,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (server === 0) this.moveTo(message.round);
     const { round, base, window, applied } = message;
     this.credits.welcome(server, { round, base, window, isApplied: bitsOf(applied) });
+    this.heldByTrees.welcome(server, round, message.nodes);
     this.pulls.sendAgain(server);
     this.kept?.welcome(server, message, this.round);
     if (round > this.round) return;
@@ -352,7 +355,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
       for (const node of this.nodes) {
         if (node.next[server] !== place) continue;
         node.next[server] = place + 1;
-        if (!isApplied && this.held.exchanges(this.round, chunks[place]!.index)) this.sendChunk(node, chunks[place]!);
+        if (isApplied || this.heldByTrees.has(server, this.round, place, node.node)) continue;
+        if (this.held.exchanges(this.round, chunks[place]!.index)) this.sendChunk(node, chunks[place]!);
       }
     }
   }

@@ -99,7 +99,7 @@ export const SHARD_ROWS = {
   join: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'a member connects',
-    does: 'WELCOME with the bitmap of applied chunks; send generation k, then the k+1 chunks so far',
+    does: 'WELCOME with the chunks that are done, and what the trees of the others hold; send generation k, then the k+1 chunks so far',
     next: '–',
   },
   pull: {

@@ -82,7 +82,13 @@ export interface Peer {
   push(frame: Frame): void;
 }
 
-export function shardOf(chunks: number, replicas: number, gradientWindowChunks?: number, canReplaceGradient = false) {
+export function shardOf(
+  chunks: number,
+  replicas: number,
+  gradientWindowChunks?: number,
+  canReplaceGradient = false,
+  twoPhase?: { hasBackups: boolean },
+) {
   const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
   const initial = Array.from({ length: chunks }, () => {
     const region = acquireRegion(arena, LENGTH);
@@ -100,10 +106,12 @@ export function shardOf(chunks: number, replicas: number, gradientWindowChunks?:
     isValidNode: (lo, hi) => hi === lo + 1 && hi <= replicas,
     store: {
       canReplaceGradient: () => canReplaceGradient,
+      measure: () => ({ isFinite: true, squares: [] }),
       update: (_chunk, _round, from, to, sum) => to.floats.forEach((_, i) => (to.floats[i] = from.floats[i]! - sum.floats[i]!)),
     },
     coordinator: { tell: (message) => void told.push(message) },
     gradientWindowChunks,
+    ...(twoPhase ? { twoPhase } : {}),
   });
   const peer = (id: string): Peer => {
     const heard: Message[] = [];

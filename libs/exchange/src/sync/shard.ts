@@ -25,6 +25,7 @@ import { RowRequests } from './row-requests.js';
 import { ShardResiduals } from './shard-residuals.js';
 import { ShardFollower } from './shard-follower.js';
 import { ShardRound, type RoundChunk } from './shard-round.js';
+import { nodesIn } from './tree-nodes.js';
 import { SHARD_ROWS, type ShardOptions, type ShardState } from './shard-table.js';
 import { StateTable } from '../attempt/state-table.js';
 
@@ -93,7 +94,11 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   attach(id: string, connection: Connection): ShardLink {
     this.table.take('join');
     const { chunks, generations } = this.present;
-    const applied = bitmapOf(chunks.map(({ place }) => generations.next(place) !== undefined));
+    const applied = bitmapOf(chunks.map((chunk) => this.present.isDone(chunk)));
+    const nodes = nodesIn(
+      chunks.map((chunk) => (this.present.isDone(chunk) ? undefined : chunk.tree)),
+      this.options.replicas,
+    );
     const outlet = new ParameterOutlet<RoundChunk>({
       connection,
       numbers: () => this.numbers(),
@@ -104,7 +109,14 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const link = this.admit(
       new ShardLink(id, connection, true, this.options.decoder),
       { held: new Map(), outlet, dropped: new Set() },
-      { applied, window: this.window.size, base: this.present.base, phase: this.table.state, ...this.residuals?.offered },
+      {
+        applied,
+        window: this.window.size,
+        base: this.present.base,
+        phase: this.table.state,
+        ...(nodes.length > 0 ? { nodes } : {}),
+        ...this.residuals?.offered,
+      },
     );
     if (link.streams) this.residuals?.attached(link);
     const whole = chunks.filter(({ rows }) => !rows);

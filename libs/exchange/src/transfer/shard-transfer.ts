@@ -75,7 +75,7 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
   protected admit(
     link: ShardLink,
     held: Held,
-    state: Pick<MessageOf<'welcome'>, 'applied' | 'window' | 'base' | 'phase' | 'residuals'>,
+    state: Pick<MessageOf<'welcome'>, 'applied' | 'window' | 'base' | 'phase' | 'nodes' | 'residuals'>,
   ): ShardLink {
     const { id, streams, connection } = link;
     for (const old of this.links.keys()) if (old.id === id && old.streams === streams) this.detach(old, true);
