@@ -10,32 +10,32 @@ const sharedBytes = (bytes) => new Uint8Array(sharedBuffer(bytes), 0, bytes);
 
 /**
  * @param {string} id
+ * @param {number} [stream]
  * @returns {import('@paceline/protocol').MessageOf<'hello'>}
  */
-export const hello = (id) => ({
+export const hello = (id, stream = 0) => ({
   type: 'hello',
   token: 'bench',
   run: '00000000-0000-4000-8000-000000000000',
   role: 'worker',
   id,
   host: 'localhost',
-  seat: 0,
+  seat: stream,
   incarnation: 1,
   fingerprint: '',
   layout: '',
 });
 
 /** @type {import('./wire-process.mjs').Serve} */
-export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, options }) {
+export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, streams, options }) {
   const chunks = Math.ceil(totalBytes / chunkBytes);
   const arrived = new Uint32Array(chunks);
-  /** @type {import('@paceline/exchange').Connection[]} */
-  const connections = [];
+  /** @type {import('@paceline/exchange').Connection[][]} */
+  const connections = Array.from({ length: streams }, () => []);
   const parameters = sharedBytes(chunkBytes);
   const listener = await listen(
     listenAt,
     (connection) => {
-      connections.push(connection);
       const regions = Array.from({ length: 4 }, () => sharedBytes(chunkBytes));
       connection.setReceiver({
         payloadFor: (header) => /** @type {Uint8Array} */ (regions[header.chunk % regions.length]).subarray(0, header.length),
@@ -43,10 +43,12 @@ export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, o
           const count = (arrived[header.chunk] ?? 0) + 1;
           arrived[header.chunk] = count % workers;
           if (count < workers) return;
-          for (const each of connections)
+          for (const each of connections[header.chunk % streams] ?? [])
             each.sendData({ ...FIELDS, type: FrameType.parameters, chunk: header.chunk }, parameters.subarray(0, header.length));
         },
-        message: () => {},
+        message: (message) => {
+          if (message.type === 'hello') connections[message.seat]?.push(connection);
+        },
         closed: () => {},
       });
     },
@@ -59,22 +61,27 @@ export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, o
 }
 
 /** @type {import('./wire-process.mjs').Work} */
-export async function workFrames({ addresses: [address], id, totalBytes, chunkBytes, options }) {
+export async function workFrames({ addresses: [address], id, totalBytes, chunkBytes, streams, options }) {
   const gradient = sharedBytes(totalBytes);
   const parameters = sharedBytes(totalBytes);
   let left = 0;
   /** @type {() => void} */
   let whole = () => {};
-  const connection = await connect(address, { deadlineMs: 5000, transport: address.unixPath ? 'unix' : 'tcp', ...options });
-  connection.setReceiver({
-    payloadFor: (header) => parameters.subarray(header.chunk * chunkBytes, header.chunk * chunkBytes + header.length),
-    data: () => {
-      if (--left === 0) whole();
-    },
-    message: () => {},
-    closed: () => {},
-  });
-  connection.sendMessage(hello(id), NUMBERS);
+  /** @param {number} stream */
+  const dial = async (stream) => {
+    const connection = await connect(address, { deadlineMs: 5000, transport: address.unixPath ? 'unix' : 'tcp', ...options });
+    connection.setReceiver({
+      payloadFor: (header) => parameters.subarray(header.chunk * chunkBytes, header.chunk * chunkBytes + header.length),
+      data: () => {
+        if (--left === 0) whole();
+      },
+      message: () => {},
+      closed: () => {},
+    });
+    connection.sendMessage(hello(id, stream), NUMBERS);
+    return connection;
+  };
+  const connections = await Promise.all(Array.from({ length: streams }, (_, stream) => dial(stream)));
   return {
     round: () =>
       new Promise((resolve) => {
@@ -82,9 +89,11 @@ export async function workFrames({ addresses: [address], id, totalBytes, chunkBy
         left = Math.ceil(totalBytes / chunkBytes);
         for (let chunk = 0; chunk * chunkBytes < totalBytes; chunk++) {
           const payload = gradient.subarray(chunk * chunkBytes, Math.min((chunk + 1) * chunkBytes, totalBytes));
-          connection.sendData({ ...FIELDS, type: FrameType.gradient, chunk }, payload);
+          connections[chunk % streams]?.sendData({ ...FIELDS, type: FrameType.gradient, chunk }, payload);
         }
       }),
-    close: () => connection.close(),
+    close: () => {
+      for (const connection of connections) connection.close();
+    },
   };
 }

@@ -13,6 +13,7 @@ import { serveRounds, workRounds } from './wire-rounds.mjs';
  * @property {number} servers
  * @property {number} totalBytes of the parameters, and of a gradient
  * @property {number} chunkBytes
+ * @property {number} streams sockets between a worker and the server, on the paths `raw` and `frames`
  * @property {number} bufferBytes into which the path `raw` reads
  * @property {{ checksum?: boolean, tls?: import('@paceline/exchange').TlsSettings }} options of the transport
  * @property {string | undefined} tlsFolder where the certificates lie, for TLS

@@ -17,6 +17,8 @@
  * `--servers 1,2,4` runs rounds with so many servers too, each a process. `cpuMsPerGigabyte` is the processor time of all servers and workers for a GB that
  * is counted: what a further server costs on a machine whose processors are all busy.
  *
+ * `--streams 1,2,4` gives each worker so many sockets on the paths raw and frames, and chunks go over them in turn. The processes stay the same.
+ *
  * With `--peer-python PYTHON --peer-folder FOLDER` the peer scripts (tf_ps.py, torch_ddp.py) move their 100 MB in turn with ours in each repetition: TensorFlow
  * reads and pushes a variable of a parameter server, counted as above; PyTorch's gloo reduces among the workers, counted as the bandwidth of its bus.
  *
@@ -42,6 +44,7 @@ const { values: flags } = parseArgs({
     megabytes: { type: 'string', default: '100' },
     workers: { type: 'string', default: '2' },
     servers: { type: 'string', default: '1' },
+    streams: { type: 'string', default: '1' },
     rounds: { type: 'string', default: '10' },
     repetitions: { type: 'string', default: '5' },
     paths: { type: 'string', default: 'raw,frames,rounds' },
@@ -55,6 +58,9 @@ const { values: flags } = parseArgs({
 const workers = Number(flags.workers);
 const serverCounts = flags.servers.split(',').map(Number);
 if (!serverCounts.every((count) => Number.isInteger(count) && count > 0)) throw new Error(`--servers takes counts, not "${flags.servers}"`);
+const streamCounts = flags.streams.split(',').map(Number);
+if (!streamCounts.every((count) => Number.isInteger(count) && count > 0 && count <= 255))
+  throw new Error(`--streams takes counts up to 255, not "${flags.streams}"`);
 const rounds = Number(flags.rounds);
 const totalBytes = Number(flags.megabytes) * 1e6;
 const chunkBytes = Number(flags['chunk-kib']) * 1024;
@@ -109,11 +115,12 @@ const WARM_UP_ROUNDS = 3;
  * @param {string} transport
  * @param {readonly import('node:child_process').ChildProcess[]} servers
  * @param {readonly import('node:child_process').ChildProcess[]} crew
+ * @param {number} streams
  */
-async function measure(path, transport, servers, crew) {
+async function measure(path, transport, servers, crew, streams) {
   const options = flags['no-checksum'] ? { checksum: false } : {};
   const tlsFolder = transport === 'tls' ? folder : undefined;
-  const shared = { totalBytes, chunkBytes, bufferBytes: 1 << 20, workers, servers: servers.length, options, tlsFolder };
+  const shared = { totalBytes, chunkBytes, streams, bufferBytes: 1 << 20, workers, servers: servers.length, options, tlsFolder };
   const listening = servers.map((server, index) => {
     const listenAt = transport === 'unix' ? { unixPath: join(folder, `s${index}`) } : { port: 0 };
     return ask(server, { verb: 'serve', path, options: { ...shared, listenAt, index } });
@@ -153,18 +160,23 @@ try {
     paths
       .filter((path) => transport !== 'tls' || path !== 'raw')
       // The others have one server: what they are there for is to compare with.
-      .flatMap((path) => (path === 'rounds' ? serverCounts : [1]).map((count) => ({ path, count })))
-      .map(({ path, count }) => ({ transport, path, count, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })),
+      .flatMap((path) =>
+        path === 'rounds'
+          ? serverCounts.map((count) => ({ path, count, streams: 1 }))
+          : streamCounts.map((streams) => ({ path, count: 1, streams })),
+      )
+      .map((each) => ({ ...each, transport, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })),
   );
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
-    for (const each of cases) each.runs.push(await measure(each.path, each.transport, servers.slice(0, each.count), crew));
+    for (const each of cases) each.runs.push(await measure(each.path, each.transport, servers.slice(0, each.count), crew, each.streams));
     for (const each of peers)
       each.runs.push(await peerFigure({ python, folder: flags['peer-folder'] }, each.script, ['wire', workers], 'GB/s'));
   }
-  const measured = cases.map(({ transport, path, count, runs }) => ({
+  const measured = cases.map(({ transport, path, count, streams, runs }) => ({
     transport,
     path,
     servers: count,
+    streams,
     gigabytesPerSecond: median(runs.map((run) => run.gigabytesPerSecond)),
     runs: runs.map((run) => run.gigabytesPerSecond),
     serverCpuMs: median(runs.map((run) => run.serverCpuMs)),
@@ -174,8 +186,11 @@ try {
   const rows = measured.map((row) => {
     // TLS goes over TCP.
     const socket = row.transport === 'tls' ? 'tcp' : row.transport;
-    const raw = measured.find(({ transport, path }) => transport === socket && path === 'raw');
-    const alone = measured.find(({ transport, path, servers: count }) => transport === row.transport && path === row.path && count === 1);
+    const raw = measured.find(({ transport, path, streams }) => transport === socket && path === 'raw' && streams === row.streams);
+    const alone = measured.find(
+      ({ transport, path, streams, servers: count }) =>
+        transport === row.transport && path === row.path && streams === row.streams && count === 1,
+    );
     return {
       ...row,
       ...(raw ? { ofRaw: row.gigabytesPerSecond / raw.gigabytesPerSecond } : {}),
@@ -192,7 +207,8 @@ try {
       const perByte = `${row.cpuMsPerGigabyte.toFixed(0)} ms per GB${ofOne}`;
       const cpu = `CPU per round: servers ${row.serverCpuMs.toFixed(1)} ms, worker ${row.workerCpuMs.toFixed(1)} ms; ${perByte}`;
       const ofRaw = row.ofRaw !== undefined ? `, ${(row.ofRaw * 100).toFixed(0).padStart(3)} % of raw` : '';
-      const name = `${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${row.servers} server${row.servers > 1 ? 's' : ' '}`;
+      const ends = `${row.servers} server${row.servers > 1 ? 's' : ''}${row.streams > 1 ? `, ${row.streams} streams` : ''}`;
+      const name = `${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${ends.padEnd(19)}`;
       console.log(`${name} ${row.gigabytesPerSecond.toFixed(2)} GB/s (${spread})${ofRaw}; ${cpu}`);
     }
     for (const { peer, gigabytesPerSecond, runs } of peerRows)

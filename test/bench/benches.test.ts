@@ -37,8 +37,11 @@ const BENCHES: Readonly<
       figures: ['gigabytesPerSecond', 'serverCpuMs', 'workerCpuMs', 'cpuMsPerGigabyte', 'ofRaw'],
     },
     {
-      flags: '--megabytes 1 --rounds 2 --repetitions 1 --chunk-kib 64 --servers 1,2 --paths rounds --transports unix'.split(' '),
-      rows: [1, 2].map((servers) => ({ transport: 'unix', path: 'rounds', servers })),
+      flags: '--megabytes 1 --rounds 2 --repetitions 1 --chunk-kib 64 --servers 1,2 --streams 1,3 --transports unix'.split(' '),
+      rows: [
+        ...[1, 2].map((servers) => ({ path: 'rounds', servers, streams: 1 })),
+        ...['raw', 'frames'].flatMap((path) => [1, 3].map((streams) => ({ path, servers: 1, streams }))),
+      ],
       figures: ['gigabytesPerSecond', 'cpuMsPerGigabyte', 'cpuOfOneServer'],
     },
   ],

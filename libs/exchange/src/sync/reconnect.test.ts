@@ -155,7 +155,7 @@ test('what trees hold is said by runs of replicas, within a bound', () => {
     { lo: 3, hi: 4, chunks: 'CA==' },
     { lo: 4, hi: 5, chunks: 'BA==' },
   ]);
-  // Every replica lacks another chunk of 4096: 684 characters each.
-  const many = Array.from({ length: 4096 }, (_, place) => tree(place % 1024));
-  expect(nodesIn(many, 1024)).toHaveLength(Math.floor(2 ** 18 / 684));
+  // Every replica lacks other chunks: 8192 characters each.
+  const many = Array.from({ length: 49_152 }, (_, place) => tree(place % 34));
+  expect(nodesIn(many, 34)).toHaveLength(2 ** 18 / 8192);
 });
