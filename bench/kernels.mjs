@@ -27,7 +27,11 @@ const BAR = 0.7;
 const BAR_CACHED = 0.85;
 /** Share of the speed of the copy, for codecs that read or write every element. */
 const BAR_CODECS = 0.5;
-const DENSE_CODECS = new Set(['toHalf', 'fromHalf', 'toBfloat', 'fromBfloat', 'quantize', 'dequantize', 'toSigns', 'fromSigns']);
+const DENSE_CODECS = new Set(
+  ['Half', 'Bfloat', 'Signs']
+    .flatMap((name) => [`to${name}`, `from${name}`, `add${name}`])
+    .concat('quantize', 'dequantize', 'addQuantized'),
+);
 const BAR_TOP_K = 1.5;
 const BAR_OF_REFERENCE = 5;
 

@@ -1,4 +1,4 @@
-/** What the encodings of gradients share: blocks, random bits, the largest magnitude. */
+/** What the encodings of gradients share: blocks, random bits, the largest magnitude, and how elements are put or added. */
 
 /** Elements that share a step or a magnitude. */
 export const BLOCK: u32 = 512;
@@ -47,4 +47,16 @@ export function largestMagnitude(src: usize, n: u32): f32 {
     rest--;
   }
   return reinterpret<f32>(most);
+}
+
+/** How a decoder writes its elements: in place of what is at `dst`, or added to it. The compiler makes a function of each. */
+export class Put {}
+export class Add {}
+
+export function put4<How>(dst: usize, x: v128): void {
+  v128.store(dst, idof<How>() == idof<Add>() ? f32x4.add(v128.load(dst), x) : x);
+}
+
+export function put1<How>(dst: usize, x: f32): void {
+  store<f32>(dst, idof<How>() == idof<Add>() ? load<f32>(dst) + x : x);
 }

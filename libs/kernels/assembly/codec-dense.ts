@@ -1,8 +1,10 @@
 /**
  * Encodings of gradients that keep every element: half precision, whole numbers with a step per block, signs. What each byte means is written beside the
  * plain TypeScript of src/codec-references.ts. Random bits are a hash of (key + element): the same elements under the same key are the same bytes.
+ *
+ * A decoder is written once and compiled twice: it puts its elements, or adds them to what is there.
  */
-import { BLOCK, HASH_STEP, largestMagnitude, shortHash, shortHash4 } from './codec-blocks';
+import { Add, BLOCK, HASH_STEP, largestMagnitude, Put, put1, put4, shortHash, shortHash4 } from './codec-blocks';
 
 /** Blocks whose largest magnitude is smaller are zero: the reciprocal of their step would overflow. */
 const LEAST: f32 = 1e-35;
@@ -81,7 +83,7 @@ function storeFew(dst: usize, halves: v128, n: u32): void {
   if (n > 2) v128.store16_lane(dst + 4, halves, 2);
 }
 
-export function fromHalf(src: usize, dst: usize, n: u32, factor: f32): void {
+function decodeHalves<How>(src: usize, dst: usize, n: u32, factor: f32): void {
   const by = f32x4.splat(factor);
   // With the exponent of half precision in place of that of float32; both factors are powers of two, so one product is the same as two.
   const both = factor * reinterpret<f32>(0x77800000);
@@ -93,11 +95,11 @@ export function fromHalf(src: usize, dst: usize, n: u32, factor: f32): void {
     const halves = v128.load(src);
     if (isOne && !v128.any_true(i16x8.eq(v128.and(halves, infinite), infinite))) {
       // Sign in the upper bits, magnitude 13 bits higher than in the half.
-      v128.store(dst, f32x4.mul(v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(halves), 13), kept), byBoth));
-      v128.store(dst, f32x4.mul(v128.and(i32x4.shl(i32x4.extend_high_i16x8_s(halves), 13), kept), byBoth), 16);
+      put4<How>(dst, f32x4.mul(v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(halves), 13), kept), byBoth));
+      put4<How>(dst + 16, f32x4.mul(v128.and(i32x4.shl(i32x4.extend_high_i16x8_s(halves), 13), kept), byBoth));
     } else {
-      v128.store(dst, f32x4.mul(fromHalf4(i32x4.extend_low_i16x8_u(halves)), by));
-      v128.store(dst, f32x4.mul(fromHalf4(i32x4.extend_high_i16x8_u(halves)), by), 16);
+      put4<How>(dst, f32x4.mul(fromHalf4(i32x4.extend_low_i16x8_u(halves)), by));
+      put4<How>(dst + 16, f32x4.mul(fromHalf4(i32x4.extend_high_i16x8_u(halves)), by));
     }
     src += 16;
     dst += 32;
@@ -105,11 +107,19 @@ export function fromHalf(src: usize, dst: usize, n: u32, factor: f32): void {
   }
   let rest = n;
   while (rest) {
-    store<f32>(dst, f32x4.extract_lane(fromHalf4(i32x4.splat(load<u16>(src))), 0) * factor);
+    put1<How>(dst, f32x4.extract_lane(fromHalf4(i32x4.splat(load<u16>(src))), 0) * factor);
     src += 2;
     dst += 4;
     rest--;
   }
+}
+
+export function fromHalf(src: usize, dst: usize, n: u32, factor: f32): void {
+  decodeHalves<Put>(src, dst, n, factor);
+}
+
+export function addHalf(src: usize, dst: usize, n: u32, factor: f32): void {
+  decodeHalves<Add>(src, dst, n, factor);
 }
 
 function bfloat4(x: v128): v128 {
@@ -137,21 +147,29 @@ export function toBfloat(src: usize, dst: usize, n: u32): void {
   }
 }
 
-export function fromBfloat(src: usize, dst: usize, n: u32): void {
+function decodeBfloats<How>(src: usize, dst: usize, n: u32): void {
   let fours = <usize>n >> 2;
   while (fours) {
-    v128.store(dst, i32x4.shl(v128.load_ext<u16>(src), 16));
+    put4<How>(dst, i32x4.shl(v128.load_ext<u16>(src), 16));
     src += 8;
     dst += 16;
     fours--;
   }
   let rest = n & 3;
   while (rest) {
-    store<u32>(dst, (<u32>load<u16>(src)) << 16);
+    put1<How>(dst, reinterpret<f32>((<u32>load<u16>(src)) << 16));
     src += 2;
     dst += 4;
     rest--;
   }
+}
+
+export function fromBfloat(src: usize, dst: usize, n: u32): void {
+  decodeBfloats<Put>(src, dst, n);
+}
+
+export function addBfloat(src: usize, dst: usize, n: u32): void {
+  decodeBfloats<Add>(src, dst, n);
 }
 
 // ---- whole numbers with a step per block ----
@@ -269,16 +287,16 @@ function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32,
   }
 }
 
-function store16(dst: usize, bytes: v128, step: v128): void {
+function put16<How>(dst: usize, bytes: v128, step: v128): void {
   const low = i16x8.extend_low_i8x16_s(bytes);
   const high = i16x8.extend_high_i8x16_s(bytes);
-  v128.store(dst, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(low)), step));
-  v128.store(dst, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(low)), step), 16);
-  v128.store(dst, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(high)), step), 32);
-  v128.store(dst, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(high)), step), 48);
+  put4<How>(dst, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(low)), step));
+  put4<How>(dst + 16, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(low)), step));
+  put4<How>(dst + 32, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(high)), step));
+  put4<How>(dst + 48, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(high)), step));
 }
 
-export function dequantize(src: usize, dst: usize, n: u32, bits: u32): void {
+function decodeWholes<How>(src: usize, dst: usize, n: u32, bits: u32): void {
   const group = groupOf(bits);
   let steps = src;
   let from = src + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
@@ -290,15 +308,15 @@ export function dequantize(src: usize, dst: usize, n: u32, bits: u32): void {
     let rest = count;
     while (rest >= group) {
       const bytes = v128.load(from);
-      if (bits == 8) store16(dst, bytes, step4);
+      if (bits == 8) put16<How>(dst, bytes, step4);
       else if (bits == 4) {
-        store16(dst, i8x16.shr_s(i8x16.shl(bytes, 4), 4), step4);
-        store16(dst + 64, i8x16.shr_s(bytes, 4), step4);
+        put16<How>(dst, i8x16.shr_s(i8x16.shl(bytes, 4), 4), step4);
+        put16<How>(dst + 64, i8x16.shr_s(bytes, 4), step4);
       } else {
-        store16(dst, i8x16.shr_s(i8x16.shl(bytes, 6), 6), step4);
-        store16(dst + 64, i8x16.shr_s(i8x16.shl(bytes, 4), 6), step4);
-        store16(dst + 128, i8x16.shr_s(i8x16.shl(bytes, 2), 6), step4);
-        store16(dst + 192, i8x16.shr_s(bytes, 6), step4);
+        put16<How>(dst, i8x16.shr_s(i8x16.shl(bytes, 6), 6), step4);
+        put16<How>(dst + 64, i8x16.shr_s(i8x16.shl(bytes, 4), 6), step4);
+        put16<How>(dst + 128, i8x16.shr_s(i8x16.shl(bytes, 2), 6), step4);
+        put16<How>(dst + 192, i8x16.shr_s(bytes, 6), step4);
       }
       from += 16;
       dst += (<usize>group) << 2;
@@ -308,13 +326,21 @@ export function dequantize(src: usize, dst: usize, n: u32, bits: u32): void {
       for (let i: u32 = 0; i < rest; i++) {
         const byte = <i32>load<i8>(from + (i & 15));
         const q = (byte << (32 - ((i >> 4) + 1) * bits)) >> (32 - bits);
-        store<f32>(dst + ((<usize>i) << 2), <f32>q * step);
+        put1<How>(dst + ((<usize>i) << 2), <f32>q * step);
       }
       from += 16;
       dst += (<usize>rest) << 2;
     }
     n -= count;
   }
+}
+
+export function dequantize(src: usize, dst: usize, n: u32, bits: u32): void {
+  decodeWholes<Put>(src, dst, n, bits);
+}
+
+export function addQuantized(src: usize, dst: usize, n: u32, bits: u32): void {
+  decodeWholes<Add>(src, dst, n, bits);
 }
 
 // ---- signs ----
@@ -367,7 +393,7 @@ export function toSigns(src: usize, dst: usize, n: u32): void {
   }
 }
 
-export function fromSigns(src: usize, dst: usize, n: u32): void {
+function decodeSigns<How>(src: usize, dst: usize, n: u32): void {
   let scales = src;
   let from = src + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
   const lanes = i32x4(1, 2, 4, 8);
@@ -382,8 +408,8 @@ export function fromSigns(src: usize, dst: usize, n: u32): void {
       const byte = <u32>load<u8>(from);
       const first = i32x4.eq(v128.and(i32x4.splat(byte), lanes), lanes);
       const second = i32x4.eq(v128.and(i32x4.splat(byte >> 4), lanes), lanes);
-      v128.store(dst, v128.xor(scale4, v128.and(first, sign)));
-      v128.store(dst, v128.xor(scale4, v128.and(second, sign)), 16);
+      put4<How>(dst, v128.xor(scale4, v128.and(first, sign)));
+      put4<How>(dst + 16, v128.xor(scale4, v128.and(second, sign)));
       dst += 32;
       from++;
       eights--;
@@ -392,11 +418,19 @@ export function fromSigns(src: usize, dst: usize, n: u32): void {
     if (rest) {
       const byte = <u32>load<u8>(from);
       for (let i: u32 = 0; i < rest; i++) {
-        store<u32>(dst, reinterpret<u32>(scale) ^ (((byte >> i) & 1) << 31));
+        put1<How>(dst, reinterpret<f32>(reinterpret<u32>(scale) ^ (((byte >> i) & 1) << 31)));
         dst += 4;
       }
       from++;
     }
     n -= count;
   }
+}
+
+export function fromSigns(src: usize, dst: usize, n: u32): void {
+  decodeSigns<Put>(src, dst, n);
+}
+
+export function addSigns(src: usize, dst: usize, n: u32): void {
+  decodeSigns<Add>(src, dst, n);
 }

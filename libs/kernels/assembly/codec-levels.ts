@@ -1,5 +1,5 @@
 /** Two bits an element: its sign, and which of the two magnitudes of its block it has. As in codec-dense.ts; for the few elements that a sparse codec sends. */
-import { BLOCK } from './codec-blocks';
+import { Add, BLOCK, Put, put1 } from './codec-blocks';
 import { isMagnitude } from './codec-checks';
 
 /** Sums are float64 and go from the first element to the last. */
@@ -45,13 +45,21 @@ export function toLevels(src: usize, dst: usize, n: u32): void {
   }
 }
 
-export function fromLevels(src: usize, dst: usize, n: u32): void {
+function decodeLevels<How>(src: usize, dst: usize, n: u32): void {
   const places = src + ((<usize>((n + BLOCK - 1) / BLOCK)) << 3);
   for (let i: u32 = 0; i < n; i++) {
     const bits = <u32>load<u8>(places + (i >> 2)) >> ((i & 3) << 1);
     const magnitude = load<u32>(src + ((<usize>(i / BLOCK)) << 3) + ((bits & 2) << 1));
-    store<u32>(dst + ((<usize>i) << 2), magnitude ^ ((bits & 1) << 31));
+    put1<How>(dst + ((<usize>i) << 2), reinterpret<f32>(magnitude ^ ((bits & 1) << 31)));
   }
+}
+
+export function fromLevels(src: usize, dst: usize, n: u32): void {
+  decodeLevels<Put>(src, dst, n);
+}
+
+export function addLevels(src: usize, dst: usize, n: u32): void {
+  decodeLevels<Add>(src, dst, n);
 }
 
 /** 1 when the bytes are what `toLevels` may write for n elements. */

@@ -138,6 +138,40 @@ export function gather(src: usize, dst: usize, n: u32, count: u32, bits: u32, eq
   return <u32>(at - dst);
 }
 
+/** Where the last place that was read ends; 0: what is there is none. */
+let placeEnd: usize = 0;
+
+/** Elements left out before the next one. Most distances are one byte. */
+function distanceAt(at: usize, end: usize): u64 {
+  if (at < end) {
+    const byte = <u64>load<u8>(at);
+    if (byte < 128) {
+      placeEnd = at + 1;
+      return byte;
+    }
+  }
+  return longDistanceAt(at, end);
+}
+
+function longDistanceAt(at: usize, end: usize): u64 {
+  let distance: u64 = 0;
+  let shift: u64 = 0;
+  placeEnd = 0;
+  while (at < end && shift <= 28) {
+    const byte = <u64>load<u8>(at);
+    at++;
+    distance |= (byte & 127) << shift;
+    // The last digit of more than one is not 0.
+    if (byte == 0 && shift > 0) return 0;
+    if (byte < 128) {
+      placeEnd = at;
+      return distance;
+    }
+    shift += 7;
+  }
+  return 0;
+}
+
 /** 1 when the bytes are what `gather` writes for n elements. dst is zero but for them; what it holds after 0 is open. */
 export function scatter(src: usize, bytes: u32, dst: usize, n: u32): u32 {
   if (bytes < 4) return 0;
@@ -149,25 +183,85 @@ export function scatter(src: usize, bytes: u32, dst: usize, n: u32): u32 {
   let at = values + ((<usize>count) << 2);
   let next: u64 = 0;
   for (let i: u32 = 0; i < count; i++) {
-    let distance: u64 = 0;
-    let shift: u64 = 0;
-    while (true) {
-      if (at >= end || shift > 28) return 0;
-      const byte = <u64>load<u8>(at);
-      at++;
-      distance |= (byte & 127) << shift;
-      // The last digit of more than one is not 0.
-      if (byte == 0 && shift > 0) return 0;
-      if (byte < 128) break;
-      shift += 7;
-    }
-    next += distance;
-    if (next >= n) return 0;
+    next += distanceAt(at, end);
+    if (placeEnd == 0 || next >= n) return 0;
+    at = placeEnd;
     store<u32>(dst + ((<usize>next) << 2), load<u32>(values));
     values += 4;
     next++;
   }
   return <u32>(at == end);
+}
+
+/** The sum of 16 bytes. */
+function sumOfBytes(bytes: v128): u64 {
+  const fours = i32x4.extadd_pairwise_i16x8_u(i16x8.extadd_pairwise_i8x16_u(bytes));
+  return <u64>(i32x4.extract_lane(fours, 0) + i32x4.extract_lane(fours, 1) + i32x4.extract_lane(fours, 2) + i32x4.extract_lane(fours, 3));
+}
+
+/** 1 when so many bytes are the places of `count` of n elements, as `gather` writes them behind the values. */
+export function arePlaces(places: usize, bytes: u32, count: u32, n: u32): u32 {
+  const end = places + bytes;
+  // Places ascend: the last one is the largest.
+  let next: u64 = 0;
+  while (count) {
+    if (count >= 16 && places + 16 <= end) {
+      const each = v128.load(places);
+      if (i8x16.bitmask(each) == 0) {
+        next += 16 + sumOfBytes(each);
+        places += 16;
+        count -= 16;
+        continue;
+      }
+    }
+    next += 1 + distanceAt(places, end);
+    if (placeEnd == 0) return 0;
+    places = placeEnd;
+    count--;
+  }
+  return <u32>(places == end && next <= n);
+}
+
+/** += 0 to four elements, where one of them is -0: hardly ever. */
+function addZeros4(at: usize): void {
+  const x = v128.load(at);
+  if (v128.any_true(i32x4.eq(x, i32x4.splat(0x80000000)))) v128.store(at, f32x4.add(x, f32x4.splat(0)));
+}
+
+/** += 0 from one element to another: -0 becomes +0. */
+function addZeros(dst: usize, from: u32, to: u32): void {
+  let at = dst + ((<usize>from) << 2);
+  const end = dst + ((<usize>to) << 2);
+  if (to - from < 4) {
+    for (; at < end; at += 4) store<f32>(at, load<f32>(at) + 0);
+    return;
+  }
+  const negative = i32x4.splat(0x80000000);
+  for (; at + 64 <= end; at += 64) {
+    const first = v128.or(i32x4.eq(v128.load(at), negative), i32x4.eq(v128.load(at, 16), negative));
+    const second = v128.or(i32x4.eq(v128.load(at, 32), negative), i32x4.eq(v128.load(at, 48), negative));
+    if (v128.any_true(v128.or(first, second))) for (let each = at; each < at + 64; each += 16) addZeros4(each);
+  }
+  for (; at + 16 <= end; at += 16) addZeros4(at);
+  // Once more for some of them: nothing more happens to these.
+  if (at < end) addZeros4(end - 16);
+}
+
+/** dst += what `scatter` writes of values and places that are good. */
+export function addScattered(values: usize, places: usize, bytes: u32, count: u32, dst: usize, n: u32): void {
+  const end = places + bytes;
+  let next: u32 = 0;
+  for (let i: u32 = 0; i < count; i++) {
+    const place = next + <u32>distanceAt(places, end);
+    if (placeEnd == 0 || place >= n) return;
+    places = placeEnd;
+    addZeros(dst, next, place);
+    const at = dst + ((<usize>place) << 2);
+    store<f32>(at, load<f32>(at) + load<f32>(values));
+    values += 4;
+    next = place + 1;
+  }
+  addZeros(dst, next, n);
 }
 
 /** 0 in dst where `sent` is not 0. */
@@ -210,4 +304,17 @@ function sizeOf(j: u32, n: u32, k: u32): u32 {
 export function scatterDrawn(src: usize, dst: usize, n: u32, k: u32, key: u32): void {
   memory.fill(dst, 0, (<usize>n) << 2);
   for (let j: u32 = 0; j < k; j++) store<u32>(dst + ((<usize>drawn(j, n, k, key)) << 2), load<u32>(src + ((<usize>j) << 2)));
+}
+
+/** dst += what `scatterDrawn` writes. */
+export function addDrawn(src: usize, dst: usize, n: u32, k: u32, key: u32): void {
+  let next: u32 = 0;
+  for (let j: u32 = 0; j < k; j++) {
+    const place = drawn(j, n, k, key);
+    addZeros(dst, next, place);
+    const at = dst + ((<usize>place) << 2);
+    store<f32>(at, load<f32>(at) + load<f32>(src + ((<usize>j) << 2)));
+    next = place + 1;
+  }
+  addZeros(dst, next, n);
 }

@@ -10,7 +10,7 @@ export * from './checksum';
 export { largestMagnitude } from './codec-blocks';
 export { isQuantized, isSigns } from './codec-checks';
 export * from './codec-dense';
-export { fromLevels, isLevels, toLevels } from './codec-levels';
+export { addLevels, fromLevels, isLevels, toLevels } from './codec-levels';
 export * from './codec-sparse';
 export * from './elementwise';
 

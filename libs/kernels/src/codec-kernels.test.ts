@@ -47,6 +47,17 @@ function restored(bytes: Uint8Array, n: number, run: (from: number, to: number) 
   return floatsOf(written(decoded, 4 * n, (to) => run(encoded, to)));
 }
 
+/** What the kernel adds up: what is there has both zeros, and the rest of a float. */
+function added(bytes: Uint8Array, n: number, run: (from: number, to: number) => void): { before: Float32Array; sum: Float32Array } {
+  arena.bytes(encoded, bytes.length).set(bytes);
+  const before = Float32Array.from({ length: n }, (_, i) => [-0, 0, 1e-3, -1e-3, 3e38, NaN, -1e-40][(i * i + (i >> 4)) % 7]!);
+  const whole = written(decoded, 4 * n, (to) => {
+    arena.f32(to, n).set(before);
+    run(encoded, to);
+  });
+  return { before, sum: floatsOf(whole) };
+}
+
 function forAll(run: (values: Float32Array, key: number) => void): void {
   fc.assert(
     fc.property(vectors, keys, (values, key) => void run(put(values), key)),
@@ -82,6 +93,10 @@ describe('kernels of codecs give the bits of their references', () => {
         );
         const back = restored(new Uint8Array(halves.buffer), x.length, (from, to) => kernels.fromHalf(from, to, x.length, 1 / factor));
         expectSameBits(back, references.fromHalf(halves, 1 / factor));
+        const { before, sum } = added(new Uint8Array(halves.buffer), x.length, (from, to) =>
+          kernels.addHalf(from, to, x.length, 1 / factor),
+        );
+        expectSameBits(sum, references.addHalf(before, halves, 1 / factor));
       }),
       { numRuns: 60 },
     );
@@ -93,6 +108,8 @@ describe('kernels of codecs give the bits of their references', () => {
       const part = all.slice(from, from + 1024);
       const back = restored(new Uint8Array(part.buffer), 1024, (at, to) => kernels.fromHalf(at, to, 1024, 1));
       expectSameBits(back, references.fromHalf(part, 1));
+      const { before, sum } = added(new Uint8Array(part.buffer), 1024, (at, to) => kernels.addHalf(at, to, 1024, 1));
+      expectSameBits(sum, references.addHalf(before, part, 1));
       put([...back]);
       expectSameHalves(
         written(encoded, 2048, (to) => kernels.toHalf(source, to, 1024, 1)),
@@ -112,6 +129,8 @@ describe('kernels of codecs give the bits of their references', () => {
       );
       const back = restored(new Uint8Array(halves.buffer), x.length, (from, to) => kernels.fromBfloat(from, to, x.length));
       expectSameBits(back, references.fromBfloat(halves));
+      const { before, sum } = added(new Uint8Array(halves.buffer), x.length, (from, to) => kernels.addBfloat(from, to, x.length));
+      expectSameBits(sum, references.addBfloat(before, halves));
     });
   });
 
@@ -124,6 +143,8 @@ describe('kernels of codecs give the bits of their references', () => {
       expect(got.subarray(steps)).toEqual(bytes.subarray(steps));
       const back = restored(bytes, x.length, (from, to) => kernels.dequantize(from, to, x.length, bits));
       expectSameBits(back, references.dequantize(bytes, x.length, bits));
+      const { before, sum } = added(bytes, x.length, (from, to) => kernels.addQuantized(from, to, x.length, bits));
+      expectSameBits(sum, references.addQuantized(before, bytes, bits));
     });
   });
 
@@ -136,6 +157,8 @@ describe('kernels of codecs give the bits of their references', () => {
       expect(got.subarray(scales)).toEqual(bytes.subarray(scales));
       const back = restored(bytes, x.length, (from, to) => kernels.fromSigns(from, to, x.length));
       expectSameBits(back, references.fromSigns(bytes, x.length));
+      const { before, sum } = added(bytes, x.length, (from, to) => kernels.addSigns(from, to, x.length));
+      expectSameBits(sum, references.addSigns(before, bytes));
     });
   });
 
@@ -148,6 +171,8 @@ describe('kernels of codecs give the bits of their references', () => {
       expect(got.subarray(scales)).toEqual(bytes.subarray(scales));
       const back = restored(bytes, x.length, (from, to) => kernels.fromLevels(from, to, x.length));
       expectSameBits(back, references.fromLevels(bytes, x.length));
+      const { before, sum } = added(bytes, x.length, (from, to) => kernels.addLevels(from, to, x.length));
+      expectSameBits(sum, references.addLevels(before, bytes));
     });
   });
 
@@ -170,6 +195,12 @@ describe('kernels of codecs give the bits of their references', () => {
         expect([length, got]).toEqual([bytes.length, bytes]);
         const back = restored(bytes, x.length, (from, to) => expect(kernels.scatter(from, bytes.length, to, x.length)).toBe(true));
         expectSameBits(back, references.scatter(bytes, x.length)!);
+        const [sent, places] = [floatsOf(bytes.slice(4, 4 + 4 * k)), bytes.subarray(4 + 4 * k)];
+        const { before, sum } = added(bytes, x.length, (from, to) => {
+          expect(kernels.arePlaces(from + 4 + 4 * k, places.length, k, x.length)).toBe(true);
+          kernels.addScattered(from + 4, from + 4 + 4 * k, places.length, k, to, x.length);
+        });
+        expectSameBits(sum, references.addScattered(before, sent, places));
       }),
       { numRuns: 60 },
     );
@@ -189,6 +220,9 @@ describe('kernels of codecs give the bits of their references', () => {
         const got = written(decoded, 4 * n, (to) => (isGood = kernels.scatter(encoded, drawn.length, to, n)));
         const wanted = references.scatter(drawn, n);
         expect(isGood).toBe(wanted !== undefined);
+        const count = drawn[0]!;
+        const places = drawn.subarray(4 + 4 * count);
+        expect(kernels.arePlaces(encoded + 4 + 4 * count, places.length, count, n)).toBe(references.arePlaces(places, count, n));
         if (wanted) expectSameBits(floatsOf(got), wanted);
       }),
       { numRuns: 400 },
@@ -258,6 +292,8 @@ describe('kernels of codecs give the bits of their references', () => {
         expectSameBits(floatsOf(written(encoded, 4 * k, (to) => kernels.gatherDrawn(source, to, x.length, k, key, isScaled))), wanted);
         const back = restored(new Uint8Array(wanted.buffer), x.length, (from, to) => kernels.scatterDrawn(from, to, x.length, k, key));
         expectSameBits(back, references.scatterDrawn(wanted, x.length, key));
+        const { before, sum } = added(new Uint8Array(wanted.buffer), x.length, (from, to) => kernels.addDrawn(from, to, x.length, k, key));
+        expectSameBits(sum, references.addDrawn(before, wanted, key));
       }),
       { numRuns: 60 },
     );

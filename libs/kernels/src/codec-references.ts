@@ -39,6 +39,9 @@ const bitsOf = (x: number): number => {
 const wordsOf = (src: Float32Array): Uint32Array => new Uint32Array(src.buffer, src.byteOffset, src.length);
 const magnitudeOf = (bits: number): number => bits & 0x7fffffff;
 
+/** What has come and is added to: a decoder that adds is the decoder, and a float32 addition of each element. */
+const sum = (dst: Float32Array, decoded: Float32Array): Float32Array => dst.map((x, i) => x + decoded[i]!);
+
 export function largestMagnitude(src: Float32Array): number {
   let most = 0;
   for (const x of src) most = Math.max(most, Math.abs(x));
@@ -79,6 +82,8 @@ export function fromHalf(src: Uint16Array, factor: number): Float32Array {
   return Float32Array.from(src, (x) => f32(ofHalf(x) * f32(factor)));
 }
 
+export const addHalf = (dst: Float32Array, src: Uint16Array, factor: number): Float32Array => sum(dst, fromHalf(src, factor));
+
 export function toBfloat(src: Float32Array): Uint16Array {
   return Uint16Array.from(src, (x) => {
     const bits = bitsOf(x);
@@ -89,6 +94,8 @@ export function toBfloat(src: Float32Array): Uint16Array {
 export function fromBfloat(src: Uint16Array): Float32Array {
   return new Float32Array(Uint32Array.from(src, (x) => x << 16).buffer);
 }
+
+export const addBfloat = (dst: Float32Array, src: Uint16Array): Float32Array => sum(dst, fromBfloat(src));
 
 const blocksOf = (n: number): { from: number; to: number }[] =>
   Array.from({ length: Math.ceil(n / CODEC_BLOCK) }, (_, i) => ({ from: i * CODEC_BLOCK, to: Math.min(n, (i + 1) * CODEC_BLOCK) }));
@@ -134,6 +141,9 @@ export function dequantize(bytes: Uint8Array, n: number, bits: number): Float32A
   });
 }
 
+export const addQuantized = (dst: Float32Array, bytes: Uint8Array, bits: number): Float32Array =>
+  sum(dst, dequantize(bytes, dst.length, bits));
+
 /** Σ |x|: element i in lane i mod 8, lanes i and i + 4 added, then in pairs; the elements behind the last eight are added one by one. */
 function sumOfMagnitudes(src: Float32Array): number {
   const lanes = new Float32Array(8);
@@ -163,6 +173,8 @@ export function fromSigns(bytes: Uint8Array, n: number): Float32Array {
     return (bytes[4 * blocks + (i >> 3)]! >> (i & 7)) & 1 ? -magnitude : magnitude;
   });
 }
+
+export const addSigns = (dst: Float32Array, bytes: Uint8Array): Float32Array => sum(dst, fromSigns(bytes, dst.length));
 
 export function toLevels(src: Float32Array): Uint8Array {
   const out = new Uint8Array(levelBytes(src.length));
@@ -196,6 +208,8 @@ export function fromLevels(bytes: Uint8Array, n: number): Float32Array {
   });
 }
 
+export const addLevels = (dst: Float32Array, bytes: Uint8Array): Float32Array => sum(dst, fromLevels(bytes, dst.length));
+
 export function kthMagnitude(src: Float32Array, k: number): number {
   return [...wordsOf(src)].map(magnitudeOf).sort((a, b) => b - a)[k - 1]!;
 }
@@ -224,16 +238,11 @@ export function gather(src: Float32Array, bits: number, equal: number): Uint8Arr
   return out;
 }
 
-/** Undefined when the bytes are not what `gather` writes for n elements. */
-export function scatter(bytes: Uint8Array, n: number): Float32Array | undefined {
-  const out = new Float32Array(n);
-  if (bytes.length < 4) return undefined;
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const count = view.getUint32(0, true);
-  if (count > n || bytes.length < 4 + 5 * count) return undefined;
-  let at = 4 + 4 * count;
-  let next = 0;
-  for (let i = 0; i < count; i++) {
+/** The places of `count` of n elements; undefined when the bytes are none that `gather` writes behind the values. */
+function placesOf(bytes: Uint8Array, count: number, n: number): number[] | undefined {
+  const places: number[] = [];
+  let [at, next] = [0, 0];
+  while (places.length < count) {
     let distance = 0;
     for (let digit = 0; ; digit++) {
       if (at >= bytes.length || digit > 4) return undefined;
@@ -244,10 +253,32 @@ export function scatter(bytes: Uint8Array, n: number): Float32Array | undefined 
     }
     next += distance;
     if (next >= n) return undefined;
-    out[next++] = view.getFloat32(4 + 4 * i, true);
+    places.push(next++);
   }
-  return at === bytes.length ? out : undefined;
+  return at === bytes.length ? places : undefined;
 }
+
+export const arePlaces = (bytes: Uint8Array, count: number, n: number): boolean => placesOf(bytes, count, n) !== undefined;
+
+/** Undefined when the bytes are not what `gather` writes for n elements. */
+export function scatter(bytes: Uint8Array, n: number): Float32Array | undefined {
+  if (bytes.length < 4) return undefined;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const count = view.getUint32(0, true);
+  if (count > n || bytes.length < 4 + 5 * count) return undefined;
+  const values = Float32Array.from({ length: count }, (_, i) => view.getFloat32(4 + 4 * i, true));
+  return scattered(values, bytes.subarray(4 + 4 * count), n);
+}
+
+function scattered(values: Float32Array, places: Uint8Array, n: number): Float32Array | undefined {
+  const at = placesOf(places, values.length, n);
+  const out = new Float32Array(n);
+  at?.forEach((place, i) => (out[place] = values[i]!));
+  return at && out;
+}
+
+export const addScattered = (dst: Float32Array, values: Float32Array, places: Uint8Array): Float32Array =>
+  sum(dst, scattered(values, places, dst.length)!);
 
 export function clearSent(dst: Float32Array, sent: Float32Array): Float32Array {
   return dst.map((x, i) => (sent[i] === 0 ? x : 0));
@@ -308,3 +339,5 @@ export function scatterDrawn(src: Float32Array, n: number, key: number): Float32
   src.forEach((x, j) => (out[drawn(j, n, src.length, key)] = x));
   return out;
 }
+
+export const addDrawn = (dst: Float32Array, src: Float32Array, key: number): Float32Array => sum(dst, scatterDrawn(src, dst.length, key));

@@ -103,10 +103,11 @@ export interface ChecksumParts extends Pick<Kernels, 'checksum'> {
 
 /** Exports of the module: booleans are integers there, and integers are signed. */
 interface CompiledKernels
-  extends Omit<Kernels, 'allFinite' | 'addFinite' | 'scatter' | 'isQuantized' | 'isSigns' | 'isLevels'>, ChecksumParts {
+  extends Omit<Kernels, 'allFinite' | 'addFinite' | 'scatter' | 'arePlaces' | 'isQuantized' | 'isSigns' | 'isLevels'>, ChecksumParts {
   allFinite(src: number, n: number): number;
   addFinite(dst: number, src: number, n: number): number;
   scatter(src: number, byteLength: number, dst: number, n: number): number;
+  arePlaces(places: number, byteLength: number, count: number, n: number): number;
   isQuantized(src: number, n: number, bits: number): number;
   isSigns(src: number, n: number): number;
   isLevels(src: number, n: number): number;
@@ -152,6 +153,7 @@ export function instantiateKernels(memory: SharedMemory, secretAt = 0): Kernels 
     isSigns: (src: number, n: number) => kernels.isSigns(src, n) !== 0,
     isLevels: (src: number, n: number) => kernels.isLevels(src, n) !== 0,
     scatter: (src: number, byteLength: number, dst: number, n: number) => kernels.scatter(src, byteLength, dst, n) !== 0,
+    arePlaces: (places: number, byteLength: number, count: number, n: number) => kernels.arePlaces(places, byteLength, count, n) !== 0,
   });
 }
 

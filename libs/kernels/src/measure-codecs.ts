@@ -22,25 +22,33 @@ export type CodecKernel =
   | 'largestMagnitude'
   | 'toHalf'
   | 'fromHalf'
+  | 'addHalf'
   | 'toBfloat'
   | 'fromBfloat'
+  | 'addBfloat'
   | 'quantize'
   | 'dequantize'
+  | 'addQuantized'
   | 'isQuantized'
   | 'toSigns'
   | 'fromSigns'
+  | 'addSigns'
   | 'isSigns'
   | 'toLevels'
   | 'fromLevels'
+  | 'addLevels'
   | 'isLevels'
   | 'kthMagnitude'
   | 'countFrom'
   | 'gather'
   | 'topK'
   | 'scatter'
+  | 'arePlaces'
+  | 'addScattered'
   | 'clearSent'
   | 'gatherDrawn'
-  | 'scatterDrawn';
+  | 'scatterDrawn'
+  | 'addDrawn';
 
 /** Of both signs, most of them small, in no order: what codecs meet. */
 export function fillAsGradient(values: Float32Array): void {
@@ -74,6 +82,13 @@ const decoder =
     return () => void run(encoded, elements);
   };
 
+/** A reference of what decodes and adds. */
+const adder = <Encoded>(encode: (x: Float32Array) => Encoded, run: (dst: Float32Array, encoded: Encoded) => unknown): Reference =>
+  decoder(
+    (x) => ({ dst: x, encoded: encode(x) }),
+    ({ dst, encoded }) => run(dst, encoded),
+  );
+
 const percentOf = (n: number): number => Math.ceil(n / 100);
 const BITS = 8;
 const KEY = 1;
@@ -85,12 +100,28 @@ const largestOf = (x: Float32Array): Uint8Array => {
   return references.gather(x, least, percentOf(x.length) - references.countFrom(x, least + 1));
 };
 
+const valuesAndPlaces = (bytes: Uint8Array, count: number): { values: Float32Array; places: Uint8Array } => ({
+  values: new Float32Array(bytes.slice(4, 4 + 4 * count).buffer),
+  places: bytes.subarray(4 + 4 * count),
+});
+
 /** @param at the elements, where an encoding goes, what is decoded; the fourth is written over */
 export function measuredCodecs(k: Kernels, n: number, at: readonly number[]): Readonly<Record<CodecKernel, Measured>> {
   return { ...measuredDense(k, n, at), ...measuredSparse(k, n, at) };
 }
 
-type SparseKernel = 'kthMagnitude' | 'countFrom' | 'gather' | 'topK' | 'scatter' | 'clearSent' | 'gatherDrawn' | 'scatterDrawn';
+type SparseKernel =
+  | 'kthMagnitude'
+  | 'countFrom'
+  | 'gather'
+  | 'topK'
+  | 'scatter'
+  | 'arePlaces'
+  | 'addScattered'
+  | 'clearSent'
+  | 'gatherDrawn'
+  | 'scatterDrawn'
+  | 'addDrawn';
 
 function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<Record<Exclude<CodecKernel, SparseKernel>, Measured>> {
   const [w, out, s] = at as [number, number, number];
@@ -112,6 +143,15 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
         (halves) => references.fromHalf(halves, 1 / SCALE),
       ),
     },
+    addHalf: {
+      streams: 2.5,
+      prepare: () => k.toHalf(w, out, n, SCALE),
+      run: () => k.addHalf(out, s, n, 1 / SCALE),
+      reference: adder(
+        (x) => references.toHalf(x, SCALE),
+        (dst, halves) => references.addHalf(dst, halves, 1 / SCALE),
+      ),
+    },
     toBfloat: { streams: 1.5, run: () => k.toBfloat(w, out, n), reference: encoder(references.toBfloat) },
     fromBfloat: {
       streams: 1.5,
@@ -119,12 +159,24 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
       run: () => k.fromBfloat(out, s, n),
       reference: decoder(references.toBfloat, references.fromBfloat),
     },
+    addBfloat: {
+      streams: 2.5,
+      prepare: () => k.toBfloat(w, out, n),
+      run: () => k.addBfloat(out, s, n),
+      reference: adder(references.toBfloat, references.addBfloat),
+    },
     quantize: { streams: 1.25, run: quantize, reference: encoder(quantized) },
     dequantize: {
       streams: 1.25,
       prepare: quantize,
       run: () => k.dequantize(out, s, n, BITS),
       reference: decoder(quantized, (bytes, m) => references.dequantize(bytes, m, BITS)),
+    },
+    addQuantized: {
+      streams: 2.25,
+      prepare: quantize,
+      run: () => k.addQuantized(out, s, n, BITS),
+      reference: adder(quantized, (dst, bytes) => references.addQuantized(dst, bytes, BITS)),
     },
     isQuantized: {
       streams: 0.25,
@@ -134,6 +186,12 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
     },
     toSigns: { streams: 33 / 32, run: toSigns, reference: encoder(signs) },
     fromSigns: { streams: 33 / 32, prepare: toSigns, run: () => k.fromSigns(out, s, n), reference: decoder(signs, references.fromSigns) },
+    addSigns: {
+      streams: 65 / 32,
+      prepare: toSigns,
+      run: () => k.addSigns(out, s, n),
+      reference: adder(signs, references.addSigns),
+    },
     isSigns: { streams: 1 / 32, prepare: toSigns, run: () => void k.isSigns(out, n), reference: decoder(signs, references.isSigns) },
     toLevels: { streams: 17 / 16, run: toLevels, reference: encoder(levels) },
     fromLevels: {
@@ -141,6 +199,12 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
       prepare: toLevels,
       run: () => k.fromLevels(out, s, n),
       reference: decoder(levels, references.fromLevels),
+    },
+    addLevels: {
+      streams: 33 / 16,
+      prepare: toLevels,
+      run: () => k.addLevels(out, s, n),
+      reference: adder(levels, references.addLevels),
     },
     isLevels: { streams: 1 / 16, prepare: toLevels, run: () => void k.isLevels(out, n), reference: decoder(levels, references.isLevels) },
   };
@@ -157,6 +221,11 @@ function measuredSparse(k: Kernels, n: number, at: readonly number[]): Readonly<
   const gather = (): void => {
     bytes = k.gather(w, out, n, percent, least, equal);
   };
+  const largest = (): void => {
+    find();
+    gather();
+  };
+  const valuesEnd = 4 + 4 * percent;
   const found = (x: Float32Array): { x: Float32Array; least: number } => ({ x, least: references.kthMagnitude(x, percentOf(x.length)) });
   return {
     kthMagnitude: { streams: 1, run: find, reference: encoder((x) => references.kthMagnitude(x, percentOf(x.length))) },
@@ -174,20 +243,29 @@ function measuredSparse(k: Kernels, n: number, at: readonly number[]): Readonly<
     },
     topK: {
       streams: 1,
-      run: () => {
-        find();
-        gather();
-      },
+      run: largest,
       reference: encoder(largestOf),
     },
     scatter: {
       streams: 1,
-      prepare: () => {
-        find();
-        gather();
-      },
+      prepare: largest,
       run: () => void k.scatter(out, bytes, s, n),
       reference: decoder(largestOf, references.scatter),
+    },
+    arePlaces: {
+      streams: 0.01,
+      prepare: largest,
+      run: () => void k.arePlaces(out + valuesEnd, bytes - valuesEnd, percent, n),
+      reference: decoder(largestOf, (all, m) => references.arePlaces(all.subarray(4 + 4 * percentOf(m)), percentOf(m), m)),
+    },
+    addScattered: {
+      streams: 1,
+      prepare: largest,
+      run: () => k.addScattered(out + 4, out + valuesEnd, bytes - valuesEnd, percent, s, n),
+      reference: adder(
+        (x) => valuesAndPlaces(largestOf(x), percentOf(x.length)),
+        (dst, { values, places }) => references.addScattered(dst, values, places),
+      ),
     },
     clearSent: {
       streams: 3,
@@ -209,6 +287,15 @@ function measuredSparse(k: Kernels, n: number, at: readonly number[]): Readonly<
       reference: decoder(
         (x) => references.gatherDrawn(x, percentOf(x.length), KEY, true),
         (drawn, m) => references.scatterDrawn(drawn, m, KEY),
+      ),
+    },
+    addDrawn: {
+      streams: 1.02,
+      prepare: () => k.gatherDrawn(w, out, n, percent, KEY, true),
+      run: () => k.addDrawn(out, s, n, percent, KEY),
+      reference: adder(
+        (x) => references.gatherDrawn(x, percentOf(x.length), KEY, true),
+        (dst, drawn) => references.addDrawn(dst, drawn, KEY),
       ),
     },
   };
