@@ -31,8 +31,12 @@ export interface Codec {
    * @returns the bytes written; 0 when the chunk is shorter as it is, and has to be sent so
    */
   encode(arena: Arena, from: number, to: number, n: number, key: number, examples: number, warm?: WarmStart): number;
+  /** Whether so many bytes are some that `encode` writes, as far as `decode` looks. It decodes nothing: what is taken may wait as it is. */
+  takes(arena: Arena, from: number, bytes: number, n: number): boolean;
   /** Writes n float32 elements at `to`. @returns false when the bytes are none that `encode` writes; what lies at `to` is open then */
   decode(arena: Arena, from: number, bytes: number, to: number, n: number, key: number): boolean;
+  /** Adds to n elements at `to` what `decode` writes: the bits are those of decoding first and adding then. @param bytes that `takes` has taken */
+  add(arena: Arena, from: number, bytes: number, to: number, n: number, key: number): void;
 }
 
 const P1 = 0x9e3779b1;

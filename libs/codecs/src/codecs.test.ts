@@ -63,6 +63,7 @@ function through(codec: (typeof named)[0]['codec'], n: number, key: number): { b
   expect(codec.decode(arena, encoded + GUARD_BYTES, length, decoded + GUARD_BYTES, n, key)).toBe(true);
   expect(chunk.subarray(0, GUARD_BYTES).every((x) => x === 0xa5)).toBe(true);
   expect(chunk.subarray(GUARD_BYTES + 4 * n).every((x) => x === 0xa5)).toBe(true);
+  expect(codec.takes(arena, encoded + GUARD_BYTES, length, n)).toBe(true);
   return { bytes: out.slice(GUARD_BYTES, GUARD_BYTES + length), back: arena.f32(decoded + GUARD_BYTES, n).slice() };
 }
 
@@ -84,6 +85,29 @@ describe.each(named)('$name', ({ codec, spec }) => {
       }),
       { numRuns: 15 },
     );
+  });
+
+  test('adds what it decodes, bit for bit, to zeros of both signs and to others', () => {
+    const values = Array.from({ length: 700 }, (_, i) => [0, -0, 1e-3, -5e-4, 1e-40][(i * i) % 5]! * (1 + (i % 17)));
+    for (const some of [
+      values,
+      values.slice(0, 5),
+      values.map((x, i) => (i === 3 ? NaN : x)),
+      values.map((x, i) => (i % 90 === 0 ? x : -0)),
+    ]) {
+      const x = put(some);
+      const sent = through(codec, x.length, 3);
+      if (!sent) continue;
+      const { bytes, back } = sent;
+      const chunk = arena.bytes(decoded, 4 * x.length + 2 * GUARD_BYTES).fill(0xa5);
+      const sum = arena.f32(decoded + GUARD_BYTES, x.length);
+      sum.forEach((_, i) => (sum[i] = [-0, 0, 1e-3, -1e30, -1e-3][i % 5]!));
+      const wanted = sum.map((before, i) => before + back[i]!);
+      codec.add(arena, encoded + GUARD_BYTES, bytes.length, decoded + GUARD_BYTES, x.length, 3);
+      expect(sum.findIndex((got, i) => !Object.is(got, wanted[i]))).toBe(-1);
+      expect(chunk.subarray(0, GUARD_BYTES).every((each) => each === 0xa5)).toBe(true);
+      expect(chunk.subarray(GUARD_BYTES + 4 * x.length).every((each) => each === 0xa5)).toBe(true);
+    }
   });
 
   test('brings back zeros, equal elements, denormals, and a sign of what is not finite', () => {
@@ -122,7 +146,7 @@ describe.each(named)('$name', ({ codec, spec }) => {
         if (!codec.isLength(n, bytes.length)) return;
         arena.bytes(encoded, bytes.length).set(bytes);
         const chunk = arena.bytes(decoded, 4 * n + 2 * GUARD_BYTES).fill(0xa5);
-        codec.decode(arena, encoded, bytes.length, decoded + GUARD_BYTES, n, 1);
+        expect(codec.decode(arena, encoded, bytes.length, decoded + GUARD_BYTES, n, 1)).toBe(codec.takes(arena, encoded, bytes.length, n));
         expect(chunk.filter((_, i) => i < GUARD_BYTES || i >= GUARD_BYTES + 4 * n).every((x) => x === 0xa5)).toBe(true);
       }),
       { numRuns: 60 },

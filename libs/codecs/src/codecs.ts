@@ -15,21 +15,22 @@
  *
  * The elements of top-k, threshold and random-k travel as float32 or, with `values`, in fewer bits (SparseLoCo, Sarfi et al. 2025): gathered.ts.
  */
-import { levelBytes, quantizedBytes, signBytes } from '@paceline/kernels';
+import { levelBytes, quantizedBytes, signBytes, type Arena } from '@paceline/kernels';
 import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
 import { dgc } from './dgc.js';
 import {
   COUNT_BYTES,
   countOf,
-  decodeGathered,
   encodeGathered,
   encodeLargest,
+  gatheredDecoding,
   isGathered,
   mostGathered,
   shorter,
   valueBytes,
   valuesOf,
+  withFloats,
   type Values,
 } from './gathered.js';
 import type { Shapes } from './low-rank.js';
@@ -50,6 +51,8 @@ function halfFactor(largest: number): number {
 /** Tells by the bits of a float32 whether it is a scale that an encoder writes: positive, not below the least and not above the largest. */
 const isPowerOfTwo = (bits: number): boolean => (bits & 0x807fffff) === 0 && bits >>> 23 >= 1 && bits >>> 23 <= 253;
 
+const floatAt = ({ memory }: Arena, at: number): number => new DataView(memory.buffer).getFloat32(at, true);
+
 /** The factor comes first. It is a power of two, so it changes no digit of an element. */
 const fp16: Codec = {
   number: 1,
@@ -62,13 +65,13 @@ const fp16: Codec = {
     arena.kernels.toHalf(from, to + FLOAT_BYTES, n, factor);
     return FLOAT_BYTES + 2 * n;
   },
-  decode(arena, from, _bytes, to, n) {
-    const view = new DataView(arena.memory.buffer);
-    if (!isPowerOfTwo(view.getUint32(from, true))) return false;
-    const factor = view.getFloat32(from, true);
-    arena.kernels.fromHalf(from + FLOAT_BYTES, to, n, 1 / factor);
+  takes: ({ memory }, from) => isPowerOfTwo(new DataView(memory.buffer).getUint32(from, true)),
+  decode(arena, from, bytes, to, n) {
+    if (!fp16.takes(arena, from, bytes, n)) return false;
+    arena.kernels.fromHalf(from + FLOAT_BYTES, to, n, 1 / floatAt(arena, from));
     return true;
   },
+  add: (arena, from, _bytes, to, n) => arena.kernels.addHalf(from + FLOAT_BYTES, to, n, 1 / floatAt(arena, from)),
 };
 
 const bf16: Codec = {
@@ -80,10 +83,12 @@ const bf16: Codec = {
     kernels.toBfloat(from, to, n);
     return 2 * n;
   },
+  takes: () => true,
   decode({ kernels }, from, _bytes, to, n) {
     kernels.fromBfloat(from, to, n);
     return true;
   },
+  add: ({ kernels }, from, _bytes, to, n) => kernels.addBfloat(from, to, n),
 };
 
 const whole = (number: number, bits: 8 | 4 | 2): Codec => ({
@@ -95,11 +100,13 @@ const whole = (number: number, bits: 8 | 4 | 2): Codec => ({
     kernels.quantize(from, to, n, bits, key);
     return quantizedBytes(n, bits);
   },
+  takes: ({ kernels }, from, _bytes, n) => kernels.isQuantized(from, n, bits),
   decode({ kernels }, from, _bytes, to, n) {
     if (!kernels.isQuantized(from, n, bits)) return false;
     kernels.dequantize(from, to, n, bits);
     return true;
   },
+  add: ({ kernels }, from, _bytes, to, n) => kernels.addQuantized(from, to, n, bits),
 });
 
 const sign: Codec = {
@@ -111,11 +118,13 @@ const sign: Codec = {
     kernels.toSigns(from, to, n);
     return signBytes(n);
   },
+  takes: ({ kernels }, from, _bytes, n) => kernels.isSigns(from, n),
   decode({ kernels }, from, _bytes, to, n) {
     if (!kernels.isSigns(from, n)) return false;
     kernels.fromSigns(from, to, n);
     return true;
   },
+  add: ({ kernels }, from, _bytes, to, n) => kernels.addSigns(from, to, n),
 };
 
 /** Two bits of each element, for differences of parameters: a sign, and one of two magnitudes of each 512. */
@@ -128,11 +137,13 @@ export const levelsCodec: Codec = {
     kernels.toLevels(from, to, n);
     return levelBytes(n);
   },
+  takes: ({ kernels }, from, _bytes, n) => kernels.isLevels(from, n),
   decode({ kernels }, from, _bytes, to, n) {
     if (!kernels.isLevels(from, n)) return false;
     kernels.fromLevels(from, to, n);
     return true;
   },
+  add: ({ kernels }, from, _bytes, to, n) => kernels.addLevels(from, to, n),
 };
 
 const topK = (density: number, values: Values | undefined): Codec => ({
@@ -141,7 +152,7 @@ const topK = (density: number, values: Values | undefined): Codec => ({
   maxBytes: (n) => mostGathered(countOf(n, density)),
   isLength: (n, bytes) => isGathered(values, countOf(n, density), bytes),
   encode: (arena, from, to, n, key) => encodeLargest(arena, from, to, n, countOf(n, density), values, key),
-  decode: (arena, from, bytes, to, n) => decodeGathered(arena, from, bytes, to, n, values, (count) => count === countOf(n, density)),
+  ...gatheredDecoding(values, (count, n) => count === countOf(n, density)),
 });
 
 const float = new Float32Array(1);
@@ -160,8 +171,7 @@ const threshold = (magnitude: number, values: Values | undefined): Codec => ({
     if (mostGathered(count) >= FLOAT_BYTES * n) return 0;
     return encodeGathered(arena, from, to, n, { count, least, equal: n, values, key });
   },
-  decode: (arena, from, bytes, to, n) =>
-    decodeGathered(arena, from, bytes, to, n, values, (count) => !values || mostGathered(count) < FLOAT_BYTES * n),
+  ...gatheredDecoding(values, (count, n) => !values || mostGathered(count) < FLOAT_BYTES * n),
 });
 const INFINITY_BITS = 0x7f800000;
 
@@ -186,15 +196,20 @@ const randomK = (density: number, isScaled: boolean, wanted: Values | undefined)
     arena.free(scratch);
     return values.bytes(count);
   },
+  takes({ kernels }, from, _bytes, n) {
+    const count = countOf(n, density);
+    return shorter(wanted, count)?.takes(kernels, from, count) ?? true;
+  },
   decode(arena, from, _bytes, to, n, key) {
     const { kernels } = arena;
     const count = countOf(n, density);
-    const values = shorter(wanted, count);
-    const drawn = values ? arena.alloc(FLOAT_BYTES * count) : from;
-    const isGood = values?.decode(kernels, from, drawn, count) ?? true;
-    if (isGood) kernels.scatterDrawn(drawn, to, n, count, key);
-    if (values) arena.free(drawn);
-    return isGood;
+    if (shorter(wanted, count)?.takes(kernels, from, count) === false) return false;
+    withFloats(arena, from, count, wanted, (drawn) => kernels.scatterDrawn(drawn, to, n, count, key));
+    return true;
+  },
+  add(arena, from, _bytes, to, n, key) {
+    const count = countOf(n, density);
+    withFloats(arena, from, count, wanted, (drawn) => arena.kernels.addDrawn(drawn, to, n, count, key));
   },
 });
 

@@ -10,7 +10,7 @@
 import type { Arena } from '@paceline/kernels';
 import { DEFAULT_DENSITY, DEFAULT_MOMENTUM, dgcDensity, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
-import { COUNT_BYTES, countOf, decodeGathered, encodeLargest, mostGathered, valuesOf } from './gathered.js';
+import { COUNT_BYTES, countOf, encodeLargest, gatheredDecoding, mostGathered, valuesOf } from './gathered.js';
 
 const FLOAT_BYTES = 4;
 const HALF_BYTES = 2;
@@ -18,6 +18,8 @@ const VALUES = valuesOf('bf16');
 
 export function dgc(spec: CodecSpec): Codec {
   const { density: least = DEFAULT_DENSITY } = spec;
+  // As many as a round sends, or more: those of the first round of a warm-up.
+  const decoding = gatheredDecoding(VALUES, (count, n) => count >= countOf(n, least) && count <= countOf(n, dgcDensity(spec, 0)));
   const at = (round: number, most: number): Codec => ({
     number: 10,
     leavesSome: true,
@@ -26,9 +28,7 @@ export function dgc(spec: CodecSpec): Codec {
     maxBytes: (n) => mostGathered(countOf(n, most)),
     isLength: (n, bytes) => bytes >= COUNT_BYTES + HALF_BYTES + 1 && bytes < FLOAT_BYTES * n,
     encode: (arena, from, to, n, key) => encodeLargest(arena, from, to, n, countOf(n, dgcDensity(spec, round)), VALUES, key),
-    // As many as a round sends, or more: those of the first round of a warm-up.
-    decode: (arena, from, bytes, to, n) =>
-      decodeGathered(arena, from, bytes, to, n, VALUES, (count) => count >= countOf(n, least) && count <= Math.min(n, countOf(n, most))),
+    ...decoding,
   });
   return at(Number.MAX_SAFE_INTEGER, dgcDensity(spec, 0));
 }

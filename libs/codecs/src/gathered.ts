@@ -8,7 +8,7 @@
  */
 import { levelBytes, quantizedBytes, type Arena, type Kernels } from '@paceline/kernels';
 import type { ValueKind } from '@paceline/spec';
-import { codecKey } from './codec.js';
+import { codecKey, type Codec } from './codec.js';
 
 const FLOAT_BYTES = 4;
 export const COUNT_BYTES = 4;
@@ -25,35 +25,31 @@ export const mostGathered = (count: number): number => COUNT_BYTES + 9 * count;
 export interface Values {
   bytes(count: number): number;
   encode(kernels: Kernels, from: number, to: number, count: number, key: number): void;
-  /** False when the bytes are none that `encode` writes. */
-  decode(kernels: Kernels, from: number, to: number, count: number): boolean;
+  /** Whether the bytes are some that `encode` writes. */
+  takes(kernels: Kernels, from: number, count: number): boolean;
+  decode(kernels: Kernels, from: number, to: number, count: number): void;
 }
 
 const bfloats: Values = {
   bytes: (count) => 2 * count,
   encode: (kernels, from, to, count) => kernels.toBfloat(from, to, count),
-  decode: (kernels, from, to, count) => (kernels.fromBfloat(from, to, count), true),
+  takes: () => true,
+  decode: (kernels, from, to, count) => kernels.fromBfloat(from, to, count),
 };
 
 const whole = (bits: 8 | 4): Values => ({
   bytes: (count) => quantizedBytes(count, bits),
   encode: (kernels, from, to, count, key) => kernels.quantize(from, to, count, bits, codecKey(key, 0, 0, VALUES)),
-  decode(kernels, from, to, count) {
-    if (!kernels.isQuantized(from, count, bits)) return false;
-    kernels.dequantize(from, to, count, bits);
-    return true;
-  },
+  takes: (kernels, from, count) => kernels.isQuantized(from, count, bits),
+  decode: (kernels, from, to, count) => kernels.dequantize(from, to, count, bits),
 });
 
 /** Elements that were chosen for their size are never near 0: a sign and one of two magnitudes say more of them than -1, 0 and 1 would. */
 const levels: Values = {
   bytes: levelBytes,
   encode: (kernels, from, to, count) => kernels.toLevels(from, to, count),
-  decode(kernels, from, to, count) {
-    if (!kernels.isLevels(from, count)) return false;
-    kernels.fromLevels(from, to, count);
-    return true;
-  },
+  takes: (kernels, from, count) => kernels.isLevels(from, count),
+  decode: (kernels, from, to, count) => kernels.fromLevels(from, to, count),
 };
 
 const CODED: Readonly<Record<Exclude<ValueKind, 'float32'>, Values>> = { bf16: bfloats, int8: whole(8), int4: whole(4), int2: levels };
@@ -119,28 +115,88 @@ export function encodeLargest(
   return encodeGathered(arena, from, to, n, { count, least, equal: arena.kernels.equalWanted(), values, key });
 }
 
-/** @param isCount of the elements that are sent. @returns false when the bytes are none that `encodeGathered` writes */
-export function decodeGathered(
+/** Does something with values as float32: where they came, or in memory that is let go afterwards. */
+export function withFloats(arena: Arena, from: number, count: number, values: Values | undefined, act: (floats: number) => void): void {
+  const coded = shorter(values, count);
+  if (!coded) return act(from);
+  const floats = arena.alloc(FLOAT_BYTES * count);
+  coded.decode(arena.kernels, from, floats, count);
+  act(floats);
+  arena.free(floats);
+}
+
+/** How many elements a payload sends; undefined where they cannot be so many. */
+function countIn(
+  arena: Arena,
+  from: number,
+  bytes: number,
+  n: number,
+  values: Values | undefined,
+  isCount: (count: number, n: number) => boolean,
+): number | undefined {
+  const count = new DataView(arena.memory.buffer).getUint32(from, true);
+  return count <= n && isCount(count, n) && isGathered(values, count, bytes) ? count : undefined;
+}
+
+/** Whether the bytes are some that `encodeGathered` writes. */
+function takesGathered(
+  arena: Arena,
+  from: number,
+  bytes: number,
+  n: number,
+  values: Values | undefined,
+  isCount: (count: number, n: number) => boolean,
+): boolean {
+  const { kernels } = arena;
+  const count = countIn(arena, from, bytes, n, values, isCount);
+  if (count === undefined) return false;
+  const size = COUNT_BYTES + valueBytes(values, count);
+  const coded = shorter(values, count);
+  return (!coded || coded.takes(kernels, from + COUNT_BYTES, count)) && kernels.arePlaces(from + size, bytes - size, count, n);
+}
+
+/** @returns false when the bytes are none that `encodeGathered` writes */
+function decodeGathered(
   arena: Arena,
   from: number,
   bytes: number,
   to: number,
   n: number,
   values: Values | undefined,
-  isCount: (count: number) => boolean,
+  isCount: (count: number, n: number) => boolean,
 ): boolean {
-  const count = new DataView(arena.memory.buffer).getUint32(from, true);
-  if (count > n || !isCount(count) || !isGathered(values, count, bytes)) return false;
+  const { kernels } = arena;
+  const count = countIn(arena, from, bytes, n, values, isCount);
+  if (count === undefined) return false;
   const coded = shorter(values, count);
-  if (!coded) return arena.kernels.scatter(from, bytes, to, n);
+  if (!coded) return kernels.scatter(from, bytes, to, n);
+  if (!coded.takes(kernels, from + COUNT_BYTES, count)) return false;
   const size = coded.bytes(count);
   const wideBytes = bytes - size + FLOAT_BYTES * count;
   const wide = arena.alloc(wideBytes);
   const whole = arena.bytes(wide, wideBytes);
   whole.set(arena.bytes(from, COUNT_BYTES));
   whole.set(arena.bytes(from + COUNT_BYTES + size, bytes - COUNT_BYTES - size), COUNT_BYTES + FLOAT_BYTES * count);
-  const isGood =
-    coded.decode(arena.kernels, from + COUNT_BYTES, wide + COUNT_BYTES, count) && arena.kernels.scatter(wide, wideBytes, to, n);
+  coded.decode(kernels, from + COUNT_BYTES, wide + COUNT_BYTES, count);
+  const isGood = kernels.scatter(wide, wideBytes, to, n);
   arena.free(wide);
   return isGood;
 }
+
+/** += what it decodes, of bytes that `takesGathered` has taken. */
+function addGathered(arena: Arena, from: number, bytes: number, to: number, n: number, values: Values | undefined): void {
+  const { kernels } = arena;
+  const count = new DataView(arena.memory.buffer).getUint32(from, true);
+  const size = COUNT_BYTES + valueBytes(values, count);
+  withFloats(arena, from + COUNT_BYTES, count, values, (floats) => kernels.addScattered(floats, from + size, bytes - size, count, to, n));
+}
+
+/** How a codec of gathered elements is decoded. @param isCount of the elements that are sent of n */
+export const gatheredDecoding = (
+  values: Values | undefined,
+  isCount: (count: number, n: number) => boolean,
+): Pick<Codec, 'takes' | 'decode' | 'add'> => ({
+  takes: (arena, from, bytes, n) => takesGathered(arena, from, bytes, n, values, isCount),
+  decode: (arena, from, bytes, to, n) => decodeGathered(arena, from, bytes, to, n, values, isCount),
+  add: (arena, from, bytes, to, n) => addGathered(arena, from, bytes, to, n, values),
+});

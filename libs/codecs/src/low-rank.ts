@@ -89,8 +89,14 @@ export function transposedTimes(
   }
 }
 
-/** P · Qᵀ. */
-export function product({ rows, columns, rank, head, length }: Piece, p: Float32Array, q: Float32Array, out: Float32Array): void {
+/** P · Qᵀ, in place of what is there or added to it. */
+export function product(
+  { rows, columns, rank, head, length }: Piece,
+  p: Float32Array,
+  q: Float32Array,
+  out: Float32Array,
+  adds = false,
+): void {
   const sums = new Float64Array(columns);
   for (let row = 0; row < rows; row++) {
     const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
@@ -101,7 +107,8 @@ export function product({ rows, columns, rank, head, length }: Piece, p: Float32
       const from = k * columns;
       for (let column = begin + shift; column < end + shift; column++) sums[column]! += value * q[from + column]!;
     }
-    for (let i = begin; i < end; i++) out[i] = sums[i + shift]!;
+    if (adds) for (let i = begin; i < end; i++) out[i] = out[i]! + Math.fround(sums[i + shift]!);
+    else for (let i = begin; i < end; i++) out[i] = sums[i + shift]!;
   }
 }
 

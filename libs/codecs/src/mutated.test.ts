@@ -81,6 +81,8 @@ test.each(KINDS)(`%s: ${PAYLOADS} payloads with mistakes are refused, or change 
     chunk.fill(0xa5);
     const isTaken = own.decode(arena, encoded, bytes.length, decoded + GUARD_BYTES, n, i);
     outcomes[isTaken ? 'taken' : 'refused']++;
+    if (own.takes(arena, encoded, bytes.length, n) !== isTaken)
+      throw new Error(`payload ${i} of ${kind} is decoded and not taken, or taken and not decoded`);
     if (chunk.subarray(0, GUARD_BYTES).some((x) => x !== 0xa5) || chunk.subarray(GUARD_BYTES + 4 * n).some((x) => x !== 0xa5))
       throw new Error(`payload ${i} of ${kind} was written beyond its chunk of ${n}`);
     if (arena.bytesInUse !== inUse) throw new Error(`payload ${i} of ${kind} has left memory behind`);

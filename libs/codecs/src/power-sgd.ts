@@ -9,7 +9,7 @@
  * replica sends and adds that, so one is enough, and the sum of R replicas has up to R times the rank. Columns are rounded at random to 8 bits each; what that
  * loses is kept too. Vectors, such as biases, and matrices that would not become half as short, are sent as they are.
  */
-import { quantizedBytes, type Arena } from '@paceline/kernels';
+import { quantizedBytes, type Arena, type Kernels } from '@paceline/kernels';
 import { DEFAULT_RANK, type CodecSpec } from '@paceline/spec';
 import { codecKey, type Codec, type WarmStart } from './codec.js';
 import { begin, orthonormal, pieceOf, piecesOf, product, scale, times, transposedTimes, type Piece, type Shapes } from './low-rank.js';
@@ -62,20 +62,42 @@ function ofPieces(makePieces: (n: number) => Piece[], of: Codec['of']): Codec {
       factors.free();
       return at - to;
     },
+    takes: ({ kernels }, from, _bytes, n) => areFactors(kernels, pieces(n), from),
     decode(arena, from, _bytes, to, n) {
-      const factors = new Factors(arena, pieces(n));
-      let at = from;
-      let isGood = true;
-      for (const piece of pieces(n)) {
-        const target = to + FLOAT_BYTES * piece.at;
-        if (piece.rank === 0) arena.kernels.copy(target, at, piece.length);
-        else isGood &&= factors.decode(piece, at, target);
-        at += bytesOf(piece);
-      }
-      factors.free();
-      return isGood;
+      if (!areFactors(arena.kernels, pieces(n), from)) return false;
+      restore(arena, pieces(n), from, to, false);
+      return true;
     },
+    add: (arena, from, _bytes, to, n) => restore(arena, pieces(n), from, to, true),
   };
+}
+
+/** Whether the columns of all factors are as `encode` rounds them. */
+function areFactors(kernels: Kernels, pieces: readonly Piece[], from: number): boolean {
+  let at = from;
+  for (const piece of pieces) {
+    if (piece.rank === 0) at += bytesOf(piece);
+    for (const length of piece.rank > 0 ? [piece.rows, piece.columns] : [])
+      for (let k = 0; k < piece.rank; k++) {
+        if (!kernels.isQuantized(at, length, BITS)) return false;
+        at += quantizedBytes(length, BITS);
+      }
+  }
+  return true;
+}
+
+/** Decodes a chunk, in place of what is there or added to it. */
+function restore(arena: Arena, pieces: readonly Piece[], from: number, to: number, adds: boolean): void {
+  const factors = new Factors(arena, pieces);
+  let at = from;
+  for (const piece of pieces) {
+    const target = to + FLOAT_BYTES * piece.at;
+    if (piece.rank > 0) factors.decode(piece, at, target, adds);
+    else if (adds) arena.kernels.add(target, at, piece.length);
+    else arena.kernels.copy(target, at, piece.length);
+    at += bytesOf(piece);
+  }
+  factors.free();
 }
 
 /** P and Q of a piece, as float32 in the arena, column by column. */
@@ -124,21 +146,13 @@ class Factors {
       at = this.round(this.pointer + FLOAT_BYTES * (rank * rows + k * columns), at, columns, codecKey(key, k, 2, 0));
   }
 
-  decode(piece: Piece, from: number, to: number): boolean {
+  decode(piece: Piece, from: number, to: number, adds: boolean): void {
     const { rows, columns, rank, length } = piece;
     let at = from;
-    for (const [n, first] of [
-      [rows, 0],
-      [columns, rank * rows],
-    ] as const) {
-      for (let k = 0; k < rank; k++) {
-        if (!this.arena.kernels.isQuantized(at, n, BITS)) return false;
-        at = this.restore(at, this.pointer + FLOAT_BYTES * (first + k * n), n);
-      }
-    }
+    for (let k = 0; k < rank; k++) at = this.restore(at, this.pointer + FLOAT_BYTES * k * rows, rows);
+    for (let k = 0; k < rank; k++) at = this.restore(at, this.pointer + FLOAT_BYTES * (rank * rows + k * columns), columns);
     const [p, q] = this.views(piece);
-    product(piece, p, q, this.arena.f32(to, length));
-    return true;
+    product(piece, p, q, this.arena.f32(to, length), adds);
   }
 
   private views({ rows, columns, rank }: Piece): [p: Float32Array, q: Float32Array] {

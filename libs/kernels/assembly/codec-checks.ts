@@ -12,16 +12,16 @@ function largestStep(bits: u32): f32 {
   return f32.MAX_VALUE / <f32>(((<i32>1) << (bits - 1)) - 1);
 }
 
-/** Lanes with a number that no encoder writes: the lowest one, which has no counterpart. */
-function lowest16(bytes: v128, bits: u32): bool {
-  if (bits == 8) return v128.any_true(i8x16.eq(bytes, i8x16.splat(-128)));
+/** Not 0 in lanes with a number that no encoder writes: the lowest one, which has no counterpart. */
+function lowest16(bytes: v128, bits: u32): v128 {
+  if (bits == 8) return i8x16.eq(bytes, i8x16.splat(-128));
   if (bits == 4) {
     const low = i8x16.eq(v128.and(bytes, i8x16.splat(0x0f)), i8x16.splat(0x08));
-    return v128.any_true(v128.or(low, i8x16.eq(v128.and(bytes, i8x16.splat(-16)), i8x16.splat(-128))));
+    return v128.or(low, i8x16.eq(v128.and(bytes, i8x16.splat(-16)), i8x16.splat(-128)));
   }
   // Of two bits: the upper one without the lower one.
   const upper = v128.and(i8x16.shr_u(bytes, 1), i8x16.splat(0x55));
-  return v128.any_true(v128.andnot(upper, bytes));
+  return v128.andnot(upper, bytes);
 }
 
 /** 1 when the bytes are what `quantize` may write for n elements. */
@@ -36,16 +36,20 @@ export function isQuantized(src: usize, n: u32, bits: u32): u32 {
     if (!isMagnitude(step) || (step > most && step < Infinity)) return 0;
     const isEmpty = !(step > 0 && step < Infinity);
     steps += 4;
-    let rest = count;
-    while (rest) {
+    let lowest = i32x4.splat(0);
+    let all = i32x4.splat(0);
+    for (let groups = (count + group - 1) / group; groups; groups--) {
       const bytes = v128.load(at);
-      if (lowest16(bytes, bits) || (isEmpty && v128.any_true(bytes))) return 0;
-      for (let j: u32 = rest; j < group; j++) {
-        const part = (<u32>load<u8>(at + (j & 15)) >> ((j >> 4) * bits)) & ((1 << bits) - 1);
-        if (part != 0) return 0;
-      }
+      lowest = v128.or(lowest, lowest16(bytes, bits));
+      all = v128.or(all, bytes);
       at += 16;
-      rest -= min(rest, group);
+    }
+    if (v128.any_true(lowest) || (isEmpty && v128.any_true(all))) return 0;
+    // What fills the last group is 0.
+    const rest = count % group;
+    for (let j: u32 = rest; rest > 0 && j < group; j++) {
+      const part = (<u32>load<u8>(at - 16 + (j & 15)) >> ((j >> 4) * bits)) & ((1 << bits) - 1);
+      if (part != 0) return 0;
     }
     n -= count;
   }
