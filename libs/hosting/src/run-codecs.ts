@@ -49,6 +49,11 @@ export function gradientDecoderOf({ codec: wanted, seed }: Encoded, layout: Layo
     isLength: (n, bytes, chunk, codec) => ofChunk(codec, chunk).isLength(n, bytes),
     decode: ({ round, nodeLo, chunk, length, codec }, payload, { arena, pointer, length: n }) =>
       ofChunk(codec, chunk).decode(arena, payload.pointer, length, pointer, n, codecKey(seed, round, nodeLo, chunk)),
+    waiting: {
+      takes: ({ chunk, length, codec }, { arena, pointer }, n) => ofChunk(codec, chunk).takes(arena, pointer, length, n),
+      add: ({ round, nodeLo, chunk, length, codec }, payload, { arena, pointer, length: n }) =>
+        ofChunk(codec, chunk).add(arena, payload.pointer, length, pointer, n, codecKey(seed, round, nodeLo, chunk)),
+    },
   };
 }
 

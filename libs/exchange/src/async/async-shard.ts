@@ -134,7 +134,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
     const { chunks } = this.options;
-    const region = link.received();
+    const region = link.received()?.decoded();
     const item = itemOf(header);
     const pushed = this.links.get(link);
     if (!region || !pushed || this.marks.has(item)) {

@@ -50,9 +50,27 @@ export class Region {
     return this.arena.f32(this.pointer, this.length);
   }
 
-  /** += another region. It finds out on the way whether the sum is finite: no further pass over the memory is needed for that. */
+  /** Changes its memory for that of another region of the arena. */
+  protected exchange(other: Region): void {
+    const { pointer, length, block, bytes } = this;
+    const unknown = { isFiniteSum: undefined, prefix: undefined };
+    Object.assign(this, { pointer: other.pointer, length: other.length, block: other.block, bytes: other.bytes, ...unknown });
+    Object.assign(other, { pointer, length, block, bytes, ...unknown });
+  }
+
+  /** As float32, where it may have waited as it came. */
+  decoded(): this {
+    return this;
+  }
+
+  /** += another region, which is not used afterwards. */
   add(from: Region): void {
-    this.isFiniteSum = this.arena.kernels.addFinite(this.pointer, from.pointer, this.length);
+    this.isFiniteSum = from.addTo(this);
+  }
+
+  /** Adds its elements to those of a sum. It finds out on the way whether that is finite: no further pass over the memory is needed for that. */
+  protected addTo(sum: Region): boolean | undefined {
+    return this.arena.kernels.addFinite(sum.pointer, this.pointer, sum.length);
   }
 
   /** Whether it has neither NaN nor infinity: of what has come, or of a sum that was not changed since its last addition. */

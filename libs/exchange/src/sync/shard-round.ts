@@ -141,7 +141,7 @@ export class ShardRound {
       this.leaves[lo]!++;
       this.tellComplete(lo);
     } else if (outcome === 'complete') {
-      chunk.sum = chunk.tree.takeRoot!();
+      chunk.sum = chunk.tree.takeRoot!().decoded();
       this.pass('reduce', chunk);
     }
     return undefined;
@@ -151,7 +151,7 @@ export class ShardRound {
   include({ round, replicas }: MessageOf<'include'>): void {
     if (round !== this.number || this.table.state !== 'GATHERING') return this.table.take('decisionRepeated');
     const included = new Set(replicas);
-    for (const chunk of this.chunks) chunk.sum = chunk.tree.takeSum!(included);
+    for (const chunk of this.chunks) chunk.sum = chunk.tree.takeSum!(included).decoded();
     this.reportScalars('include');
   }
 

@@ -10,6 +10,7 @@ import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader } from 
 import type { Connection, FrameNumbers } from '../connection.js';
 import { acquireRegion, bytesOf, type Region } from '../attempt/regions.js';
 import type { ChunkBytes, OwnedChunk } from './chunks.js';
+import { EncodedRegion } from './encoded-region.js';
 import type { PublishedChunk } from './published.js';
 import { mostRowBytes, RowsRegion } from './rows.js';
 
@@ -35,6 +36,16 @@ export interface ChunkDecoder {
   isLength(n: number, bytes: number, chunk: number, codec: number): boolean;
   /** Decodes `bytes` bytes of the arena into the region. False when nobody encodes so. */
   decode(header: FrameHeader, payload: Region, region: Region): boolean;
+  /** At a server: chunks may wait as they came. Without it they are decoded when they are whole. */
+  readonly waiting?: WaitingChunks | undefined;
+}
+
+/** How a chunk waits as it came, and is added to another one. */
+export interface WaitingChunks {
+  /** Whether somebody encodes so, as `decode` says. Nothing is decoded. @param length float32 elements of the chunk */
+  takes(header: FrameHeader, payload: Region, length: number): boolean;
+  /** Adds to a region what `decode` writes, of a payload that was taken. */
+  add(header: FrameHeader, payload: Region, sum: Region): void;
 }
 
 /** At a worker: how parameters come that are encoded, and where they are decoded. */
@@ -140,7 +151,7 @@ export class RegionReceiver {
   }
 
   /**
-   * The whole chunk, which is the caller's now; undefined when it went to scratch.
+   * The whole chunk, which is the caller's now; undefined when it went to scratch. Where chunks may wait it is as it came, until it is `decoded`.
    * @throws ProtocolError BAD_PAYLOAD
    */
   received(): Region | undefined {
@@ -159,9 +170,11 @@ export class RegionReceiver {
 
   private decode(payload: Region, header: FrameHeader, { arena, length, rows }: OwnedChunk): Region {
     if (rows) return RowsRegion.of(payload, header.length, rows.count, rows.width);
+    const decoder = this.decoder!;
+    if (decoder.waiting) return EncodedRegion.of(payload, { header, length, decoder, waiting: decoder.waiting });
     try {
       const region = acquireRegion(arena, length);
-      if (this.decoder!.decode(header, payload, region)) return region;
+      if (decoder.decode(header, payload, region)) return region;
       region.release();
     } finally {
       payload.release();
