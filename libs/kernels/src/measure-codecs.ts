@@ -107,23 +107,15 @@ const valuesAndPlaces = (bytes: Uint8Array, count: number): { values: Float32Arr
 
 /** @param at the elements, where an encoding goes, what is decoded; the fourth is written over */
 export function measuredCodecs(k: Kernels, n: number, at: readonly number[]): Readonly<Record<CodecKernel, Measured>> {
-  return { ...measuredDense(k, n, at), ...measuredSparse(k, n, at) };
+  return { ...measuredDense(k, n, at), ...measuredSparse(k, n, at), ...measuredSums(k, n, at), ...measuredSparseSums(k, n, at) };
 }
 
-type SparseKernel =
-  | 'kthMagnitude'
-  | 'countFrom'
-  | 'gather'
-  | 'topK'
-  | 'scatter'
-  | 'arePlaces'
-  | 'addScattered'
-  | 'clearSent'
-  | 'gatherDrawn'
-  | 'scatterDrawn'
-  | 'addDrawn';
+type SparseKernel = 'kthMagnitude' | 'countFrom' | 'gather' | 'topK' | 'scatter' | 'clearSent' | 'gatherDrawn' | 'scatterDrawn';
+type SumKernel = 'addHalf' | 'addBfloat' | 'addQuantized' | 'addSigns' | 'addLevels';
+type SparseSumKernel = 'arePlaces' | 'addScattered' | 'addDrawn';
+type DenseKernel = Exclude<CodecKernel, SparseKernel | SumKernel | SparseSumKernel>;
 
-function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<Record<Exclude<CodecKernel, SparseKernel>, Measured>> {
+function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<Record<DenseKernel, Measured>> {
   const [w, out, s] = at as [number, number, number];
   const signs = (x: Float32Array): Uint8Array => references.toSigns(x);
   const quantized = (x: Float32Array): Uint8Array => references.quantize(x, BITS, KEY);
@@ -143,15 +135,6 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
         (halves) => references.fromHalf(halves, 1 / SCALE),
       ),
     },
-    addHalf: {
-      streams: 2.5,
-      prepare: () => k.toHalf(w, out, n, SCALE),
-      run: () => k.addHalf(out, s, n, 1 / SCALE),
-      reference: adder(
-        (x) => references.toHalf(x, SCALE),
-        (dst, halves) => references.addHalf(dst, halves, 1 / SCALE),
-      ),
-    },
     toBfloat: { streams: 1.5, run: () => k.toBfloat(w, out, n), reference: encoder(references.toBfloat) },
     fromBfloat: {
       streams: 1.5,
@@ -159,24 +142,12 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
       run: () => k.fromBfloat(out, s, n),
       reference: decoder(references.toBfloat, references.fromBfloat),
     },
-    addBfloat: {
-      streams: 2.5,
-      prepare: () => k.toBfloat(w, out, n),
-      run: () => k.addBfloat(out, s, n),
-      reference: adder(references.toBfloat, references.addBfloat),
-    },
     quantize: { streams: 1.25, run: quantize, reference: encoder(quantized) },
     dequantize: {
       streams: 1.25,
       prepare: quantize,
       run: () => k.dequantize(out, s, n, BITS),
       reference: decoder(quantized, (bytes, m) => references.dequantize(bytes, m, BITS)),
-    },
-    addQuantized: {
-      streams: 2.25,
-      prepare: quantize,
-      run: () => k.addQuantized(out, s, n, BITS),
-      reference: adder(quantized, (dst, bytes) => references.addQuantized(dst, bytes, BITS)),
     },
     isQuantized: {
       streams: 0.25,
@@ -186,12 +157,6 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
     },
     toSigns: { streams: 33 / 32, run: toSigns, reference: encoder(signs) },
     fromSigns: { streams: 33 / 32, prepare: toSigns, run: () => k.fromSigns(out, s, n), reference: decoder(signs, references.fromSigns) },
-    addSigns: {
-      streams: 65 / 32,
-      prepare: toSigns,
-      run: () => k.addSigns(out, s, n),
-      reference: adder(signs, references.addSigns),
-    },
     isSigns: { streams: 1 / 32, prepare: toSigns, run: () => void k.isSigns(out, n), reference: decoder(signs, references.isSigns) },
     toLevels: { streams: 17 / 16, run: toLevels, reference: encoder(levels) },
     fromLevels: {
@@ -199,12 +164,6 @@ function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<R
       prepare: toLevels,
       run: () => k.fromLevels(out, s, n),
       reference: decoder(levels, references.fromLevels),
-    },
-    addLevels: {
-      streams: 33 / 16,
-      prepare: toLevels,
-      run: () => k.addLevels(out, s, n),
-      reference: adder(levels, references.addLevels),
     },
     isLevels: { streams: 1 / 16, prepare: toLevels, run: () => void k.isLevels(out, n), reference: decoder(levels, references.isLevels) },
   };
@@ -225,7 +184,6 @@ function measuredSparse(k: Kernels, n: number, at: readonly number[]): Readonly<
     find();
     gather();
   };
-  const valuesEnd = 4 + 4 * percent;
   const found = (x: Float32Array): { x: Float32Array; least: number } => ({ x, least: references.kthMagnitude(x, percentOf(x.length)) });
   return {
     kthMagnitude: { streams: 1, run: find, reference: encoder((x) => references.kthMagnitude(x, percentOf(x.length))) },
@@ -252,21 +210,6 @@ function measuredSparse(k: Kernels, n: number, at: readonly number[]): Readonly<
       run: () => void k.scatter(out, bytes, s, n),
       reference: decoder(largestOf, references.scatter),
     },
-    arePlaces: {
-      streams: 0.01,
-      prepare: largest,
-      run: () => void k.arePlaces(out + valuesEnd, bytes - valuesEnd, percent, n),
-      reference: decoder(largestOf, (all, m) => references.arePlaces(all.subarray(4 + 4 * percentOf(m)), percentOf(m), m)),
-    },
-    addScattered: {
-      streams: 1,
-      prepare: largest,
-      run: () => k.addScattered(out + 4, out + valuesEnd, bytes - valuesEnd, percent, s, n),
-      reference: adder(
-        (x) => valuesAndPlaces(largestOf(x), percentOf(x.length)),
-        (dst, { values, places }) => references.addScattered(dst, values, places),
-      ),
-    },
     clearSent: {
       streams: 3,
       run: () => k.clearSent(out, s, n),
@@ -287,6 +230,77 @@ function measuredSparse(k: Kernels, n: number, at: readonly number[]): Readonly<
       reference: decoder(
         (x) => references.gatherDrawn(x, percentOf(x.length), KEY, true),
         (drawn, m) => references.scatterDrawn(drawn, m, KEY),
+      ),
+    },
+  };
+}
+
+/** Decoders that add. */
+function measuredSums(k: Kernels, n: number, at: readonly number[]): Readonly<Record<SumKernel, Measured>> {
+  const [w, out, s] = at as [number, number, number];
+  return {
+    addHalf: {
+      streams: 2.5,
+      prepare: () => k.toHalf(w, out, n, SCALE),
+      run: () => k.addHalf(out, s, n, 1 / SCALE),
+      reference: adder(
+        (x) => references.toHalf(x, SCALE),
+        (dst, halves) => references.addHalf(dst, halves, 1 / SCALE),
+      ),
+    },
+    addBfloat: {
+      streams: 2.5,
+      prepare: () => k.toBfloat(w, out, n),
+      run: () => k.addBfloat(out, s, n),
+      reference: adder(references.toBfloat, references.addBfloat),
+    },
+    addQuantized: {
+      streams: 2.25,
+      prepare: () => k.quantize(w, out, n, BITS, KEY),
+      run: () => k.addQuantized(out, s, n, BITS),
+      reference: adder(
+        (x) => references.quantize(x, BITS, KEY),
+        (dst, bytes) => references.addQuantized(dst, bytes, BITS),
+      ),
+    },
+    addSigns: {
+      streams: 65 / 32,
+      prepare: () => k.toSigns(w, out, n),
+      run: () => k.addSigns(out, s, n),
+      reference: adder(references.toSigns, references.addSigns),
+    },
+    addLevels: {
+      streams: 33 / 16,
+      prepare: () => k.toLevels(w, out, n),
+      run: () => k.addLevels(out, s, n),
+      reference: adder(references.toLevels, references.addLevels),
+    },
+  };
+}
+
+function measuredSparseSums(k: Kernels, n: number, at: readonly number[]): Readonly<Record<SparseSumKernel, Measured>> {
+  const [w, out, s, t] = at as [number, number, number, number];
+  const percent = percentOf(n);
+  const valuesEnd = 4 + 4 * percent;
+  let bytes = 0;
+  const largest = (): void => {
+    const least = k.kthMagnitude(w, n, percent, t);
+    bytes = k.gather(w, out, n, percent, least, k.equalWanted());
+  };
+  return {
+    arePlaces: {
+      streams: 0.01,
+      prepare: largest,
+      run: () => void k.arePlaces(out + valuesEnd, bytes - valuesEnd, percent, n),
+      reference: decoder(largestOf, (all, m) => references.arePlaces(all.subarray(4 + 4 * percentOf(m)), percentOf(m), m)),
+    },
+    addScattered: {
+      streams: 1,
+      prepare: largest,
+      run: () => k.addScattered(out + 4, out + valuesEnd, bytes - valuesEnd, percent, s, n),
+      reference: adder(
+        (x) => valuesAndPlaces(largestOf(x), percentOf(x.length)),
+        (dst, { values, places }) => references.addScattered(dst, values, places),
       ),
     },
     addDrawn: {

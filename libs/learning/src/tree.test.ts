@@ -1,4 +1,5 @@
 import fc from 'fast-check';
+import { waitingCopies } from '@paceline/spec';
 import { describe, expect, it } from 'vitest';
 import { ReductionTree, maximalNodes, nodeContains, split, validNode, type Node } from './tree.js';
 
@@ -193,6 +194,35 @@ describe('the reduction tree', () => {
     expect(tree.missingLeaves()).toEqual([2, 3]);
     expect(tree.insert({ lo: 2, hi: 4 }, make(Float32Array.of(2)))).toBe('complete');
     expect([...tree.takeRoot().values]).toEqual([7]);
+  });
+
+  it('holds no more sums of leaves than the memory of a server is computed with, as long as one is missing', () => {
+    const codec = { kind: 'random-k', density: 1e-9, errorFeedback: false } as const;
+    const mostSums = (replicas: number, order: readonly number[]): number => {
+      const live = new Set<{ leaves: number }>();
+      const tree = new ReductionTree<{ leaves: number }>(replicas, {
+        add: (into, from) => void (into.leaves += from.leaves),
+        release: (buffer) => void live.delete(buffer),
+      });
+      let most = 0;
+      for (const lo of order) {
+        const leaf = { leaves: 1 };
+        live.add(leaf);
+        if (tree.insert({ lo, hi: lo + 1 }, leaf) === 'kept') most = Math.max(most, [...live].filter(({ leaves }) => leaves > 1).length);
+      }
+      return most;
+    };
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 40 }).chain((replicas) => fc.shuffledSubarray([...Array(replicas).keys()], { minLength: replicas })),
+        (order) => mostSums(order.length, order) <= waitingCopies({ replicas: order.length, codec }),
+      ),
+    );
+    for (const replicas of [4, 6, 8, 10, 16, 64]) {
+      // Of each four the last one comes late; of two that are left over none does.
+      const order = [...Array(replicas).keys()].sort((a, b) => Number(a % 4 === 3) - Number(b % 4 === 3) || a - b);
+      expect(mostSums(replicas, order)).toBe(Math.floor(waitingCopies({ replicas, codec })));
+    }
   });
 
   it('drops what comes after it is complete, taken or disposed of', () => {

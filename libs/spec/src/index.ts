@@ -126,6 +126,7 @@ export {
   MOST_RESIDUAL_TENSORS,
   serverBytes,
   serverPartBytes,
+  waitingCopies,
   workerBytes,
 } from './worker-memory.js';
 export { batchTooLarge, exampleBytes } from './batch-memory.js';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { gradientVectors, localModelIssue, serverBytes, workerBytes } from './worker-memory.js';
+import { gradientVectors, localModelIssue, serverBytes, waitingCopies, workerBytes } from './worker-memory.js';
 
 const sync = (replicas: number, backupReplicas = 0) => ({
   replicas,
@@ -76,6 +76,20 @@ test('a server has room for the gradients that wait for each other', () => {
   expect(serverBytes(sync(1024), 0, 2 ** 28)).toBe(2 * GIB + 1024 * 2 ** 20); // a chunk of each replica
   const compensated = { ...sync(1).strategy, mode: 'ssp', delayCompensation: 0.5 } as const;
   expect(serverBytes({ replicas: 8, strategy: compensated }, 0, 2 ** 28)).toBe((1 + 4) * GIB);
+});
+
+test('encoded gradients wait at a server as they came, sums of them as float32', () => {
+  const int8 = { kind: 'int8', errorFeedback: false } as const;
+  const topK = { kind: 'top-k', density: 0.01, errorFeedback: false } as const;
+  expect(waitingCopies({ replicas: 8 })).toBe(8);
+  expect(waitingCopies({ replicas: 2, codec: int8 })).toBeCloseTo(0.5125, 6);
+  expect(waitingCopies({ replicas: 8, codec: int8 })).toBeCloseTo(2 + 4 * 0.25625, 6);
+  expect(waitingCopies({ replicas: 64, codec: topK })).toBeCloseTo(16 + 32 * 0.0225, 6);
+  // A chunk may come as float32, or all of them until a codec is picked.
+  for (const kind of ['threshold', 'auto'] as const) expect(waitingCopies({ replicas: 8, codec: { kind, errorFeedback: false } })).toBe(8);
+  expect(serverBytes({ ...sync(8), codec: topK }, 2, 2 ** 20)).toBeCloseTo((4 + 2 + 4 * 0.0225) * 2 ** 22, -1);
+  // The sum of two that are short.
+  expect(serverBytes({ ...sync(2), codec: topK }, 2, 2 ** 20)).toBe((4 + 1) * 2 ** 22);
 });
 
 test('a server has room for what is kept of a checkpoint while training goes on', () => {

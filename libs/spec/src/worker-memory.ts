@@ -158,12 +158,28 @@ export const serverPartBytes = (
   { parameterCount, stateCount }: { readonly parameterCount: number; readonly stateCount: number },
 ): number => serverBytes(spec, optimizerSlots(appliedByServers(spec).optimizer).length, parameterCount + stateCount);
 
-/** @param vector bytes of one value for each element of the shard */
-function waitingGradientBytes({ replicas, strategy }: Served, vector: number): number {
+/**
+ * What the gradients of all replicas take of a chunk while they wait at a server, in chunks as float32. Encoded ones wait as they came, sums of them as
+ * float32. Of siblings that have both come the sum alone is there, and while one gradient is missing a sum has no sibling: of R replicas there are at
+ * most (R + 2) / 4.
+ */
+export function waitingCopies({ replicas, codec }: Pick<Served, 'replicas' | 'codec'>): number {
+  // Until one is picked the workers send float32.
+  const encoded = codec && isEncoded({ codec }) && !picksCodec({ codec }) ? Math.min(1, encodedBits(codec) / 32) : 1;
+  const sums = replicas > 2 ? Math.floor((replicas + 2) / 4) : 0;
+  return Math.max(replicas * encoded, sums + (replicas - 2 * sums) * encoded);
+}
+
+/** @param vector bytes of one value for each element of the shard; what is left of it as it is, such as state, is not told from what a codec encodes */
+function waitingGradientBytes(spec: Served, vector: number): number {
+  const { replicas, strategy } = spec;
   if (strategy.mode !== 'sync') return vector * ((strategy.delayCompensation ?? 0) > 0 ? 4 : 2);
   if (backupReplicasOf(strategy) > 0) return vector * replicas;
   // One that waits for no other is applied as it comes.
-  return replicas === 1 ? 0 : Math.min(vector * replicas, Math.max(gradientWindowBytes(replicas), CHUNK_BYTES * replicas));
+  if (replicas === 1) return 0;
+  // The sum itself may wait until it is decided what is applied.
+  const copies = Math.max(1, waitingCopies(spec));
+  return Math.min(vector * copies, Math.max(gradientWindowBytes(replicas), CHUNK_BYTES * copies));
 }
 
 /** Why workers that update weights by themselves cannot train a model of this size: their vectors lie in one arena. @param elements parameters and state */

@@ -33,6 +33,7 @@ import {
   picksCodec,
   restsWithoutGradient,
   roundPlan,
+  waitingCopies,
   type RunSpec,
 } from '@paceline/spec';
 import { storedResidualsOf } from '../residuals.js';
@@ -40,23 +41,30 @@ import { gradientDecoderOf, parameterEncoderOf } from '../run-codecs.js';
 import type { ParameterStore, StorePlan } from './parameter-store.js';
 import { TableStore } from './table-store.js';
 
+/** Bytes that the gradients of all replicas take of a chunk of the layout while they wait. The chunks of the state travel as float32. */
+const waitingBytesOf =
+  (spec: RunSpec, { chunks }: Layout) =>
+  (index: number): number => {
+    const { length, section } = chunks[index]!;
+    return 4 * length * (section === 'state' ? spec.replicas : waitingCopies(spec));
+  };
+
 /**
  * Chunks that a worker may send beyond the lowest one that is not complete: of each, the gradient of every replica may wait. With backup replicas it
  * is open until the last chunk has come who is included, and all are kept; in modes async and ssp each gradient is applied when it is whole.
- * @param lengths elements of the chunks of the shard
+ * @param waiting bytes that the gradients of each chunk of the shard take while they wait
  */
-export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: readonly number[]): number {
-  if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0 || lengths.length === 0) return Math.max(1, lengths.length);
-  const roundBytes = replicas * 4 * Math.max(...lengths);
-  return Math.min(lengths.length, Math.max(1, Math.floor(gradientWindowBytes(replicas) / roundBytes)));
+export function gradientWindowChunks({ replicas, strategy }: RunSpec, waiting: readonly number[]): number {
+  if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0 || waiting.length === 0) return Math.max(1, waiting.length);
+  return Math.min(waiting.length, Math.max(1, Math.floor(gradientWindowBytes(replicas) / Math.max(...waiting))));
 }
 
 /** What the arenas are planned for: every replica's gradient of the chunks in the window. Undefined where `copiesInFlight` has all of them. */
 export function windowOf(spec: RunSpec, layout: Layout, owned: readonly number[]): StorePlan['window'] {
-  const { replicas, strategy } = spec;
+  const { strategy } = spec;
   if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0) return undefined;
-  const lengths = owned.map((index) => layout.chunks[index]!.length);
-  return { chunks: gradientWindowChunks(spec, lengths), replicas };
+  const bytesOf = waitingBytesOf(spec, layout);
+  return { chunks: gradientWindowChunks(spec, owned.map(bytesOf)), bytesOf };
 }
 
 const FLOAT_BITS = 32;
@@ -126,7 +134,8 @@ export function createShard(
     hasBackups || (isEncoded(spec) && !picksCodec(spec)) ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi);
   const tables = tablesOf(job, layout, store);
   const parts = tables ? withGroups(store, layout, tables) : start;
-  const lengths = parts.chunks.map((chunk) => ('rows' in chunk && chunk.rows ? 0 : chunk.length));
+  const waitingBytes = waitingBytesOf(spec, layout);
+  const waiting = parts.chunks.map((chunk) => ('rows' in chunk && chunk.rows ? 0 : waitingBytes(chunk.index)));
   const residuals = storedResidualsOf(spec, layout, job.servers);
   return new Shard({
     ...common,
@@ -136,7 +145,7 @@ export function createShard(
     replicas,
     encoder: parameterEncoderOf(spec, layout, schedule.totalRounds, job.codec),
     parameterWindowBytes: windows?.parameterBytes,
-    gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, lengths)),
+    gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, waiting)),
     isExchanged: exchangeOf(spec, layout),
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
     isValidNode: isNode,

@@ -1,11 +1,13 @@
 /** 64 workers of one replica each and of unlike speed push into one shard: its memory is that of its windows, whoever is ahead. */
-import { chunksOf, Member, Shard, type Connection, type GradientNode } from '@paceline/exchange';
+import { codecOf } from '@paceline/codecs';
+import { chunksOf, Member, Shard, type ChunkDecoder, type Connection, type GradientNode } from '@paceline/exchange';
 import { Arena, type ArenaOptions } from '@paceline/kernels';
 import { ReductionTree, createLayout, validNode, type Layout } from '@paceline/learning';
 import type { FrameHeader, Message } from '@paceline/protocol';
-import { parseRunSpec, serverBytes, type OptimizerSpec, type RunSpec } from '@paceline/spec';
+import { parseRunSpec, serverBytes, type CodecSpec, type OptimizerSpec, type RunSpec } from '@paceline/spec';
 import { expect, test } from 'vitest';
-import { copiesInFlight, gradientWindowChunks } from './create-shard.js';
+import { gradientDecoderOf } from '../run-codecs.js';
+import { copiesInFlight, gradientWindowChunks, windowOf } from './create-shard.js';
 import { ParameterStore } from './parameter-store.js';
 
 const WORKERS = 64;
@@ -56,10 +58,16 @@ interface Setting {
   readonly length: number;
   readonly windowChunks: number;
   createArena(options: ArenaOptions): Arena;
+  /** What all workers send. Left out: a gradient as float32. */
+  readonly chunk?: GradientNode['chunk'];
+  readonly decoder?: ChunkDecoder | undefined;
 }
 
+const gradientBytes = (elements: number): Uint8Array =>
+  new Uint8Array(Float32Array.from({ length: elements }, (_, i) => ((i % 97) - 48) / 7).buffer);
+
 /** Plays the rounds to their end. Workers of even seats send whatever they may at once, the others a chunk in each turn. */
-function play({ chunks, length, windowChunks, createArena }: Setting): Played {
+function play({ chunks, length, windowChunks, createArena, chunk = chunksOf(gradientBytes(chunks * length)), decoder }: Setting): Played {
   const { layout, model } = layoutOf(chunks, length);
   const arenas: Arena[] = [];
   const store = new ParameterStore({
@@ -69,7 +77,7 @@ function play({ chunks, length, windowChunks, createArena }: Setting): Played {
     optimizer: ADAM,
     seed: 1,
     gradientsInFlight: 1,
-    window: { chunks: windowChunks, replicas: WORKERS },
+    window: { chunks: windowChunks, bytesOf: () => 4 * length * WORKERS },
     examplesIn: () => WORKERS,
     createArena: (options) => {
       const arena = createArena(options);
@@ -89,12 +97,12 @@ function play({ chunks, length, windowChunks, createArena }: Setting): Played {
     store,
     coordinator: { tell: () => undefined },
     gradientWindowChunks: windowChunks,
+    decoder,
   });
   const members = Array.from({ length: WORKERS }, (_, seat) => ({ id: `w${seat}`, seat, incarnation: 0, replicas: [seat] }));
   // All have the same memory: they are sent the same.
   const bytes = 4 * chunks * length;
   const memory = [new Uint8Array(bytes), new Uint8Array(bytes)];
-  const gradient = new Uint8Array(Float32Array.from({ length: chunks * length }, (_, i) => ((i % 97) - 48) / 7).buffer);
   shard.onView(1, members);
   const workers = members.map(({ id, seat }) => {
     const wire = new Wire();
@@ -107,7 +115,7 @@ function play({ chunks, length, windowChunks, createArena }: Setting): Played {
       chunks: layout.chunks.map((chunk) => ({ ...chunk, server: 0 })),
       store: { bytes: (generation) => memory[generation & 1]! },
       compute: {
-        step: (round) => void nodes.push({ round, lo: seat, hi: seat + 1, chunk: chunksOf(gradient), release: () => undefined }),
+        step: (round) => void nodes.push({ round, lo: seat, hi: seat + 1, chunk, release: () => undefined }),
         evaluate: () => undefined,
         committed: () => undefined,
       },
@@ -200,6 +208,42 @@ test('a shard whose arena has room for its windows takes 64 workers of unlike sp
   expect(Buffer.compare(weights, roomy.weights)).toBe(0);
 });
 
+/** The gradient as a codec sends it, and as servers decode that. */
+function sentAs(spec: CodecSpec, layout: Layout, length: number): Pick<Setting, 'chunk' | 'decoder'> & { readonly decoded: Uint8Array } {
+  const codec = codecOf(spec)!;
+  const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
+  const [from, to, back] = [arena.alloc(4 * length), arena.alloc(codec.maxBytes(length)), arena.alloc(4 * length)];
+  const decoded = gradientBytes(layout.chunks.length * length);
+  const payloads = layout.chunks.map(({ index }) => {
+    const own = decoded.subarray(4 * length * index, 4 * length * (index + 1));
+    arena.bytes(from, 4 * length).set(own);
+    const bytes = codec.encode(arena, from, to, length, 0, 1);
+    codec.decode(arena, to, bytes, back, length, 0);
+    own.set(arena.bytes(back, 4 * length));
+    return arena.bytes(to, bytes).slice();
+  });
+  const chunk: GradientNode['chunk'] = ({ index }) => ({ codec: codec.number, bytes: payloads[index]! });
+  return { chunk, decoder: gradientDecoderOf({ codec: spec, seed: 1 }, layout), decoded };
+}
+
+test('encoded gradients that wait take what they came in: the memory is that which is planned with the codec, and the bits are those of decoding first', () => {
+  const [chunks, length] = [12, 4096];
+  const codec: CodecSpec = { kind: 'top-k', density: 0.01, errorFeedback: false };
+  const { layout } = layoutOf(chunks, length);
+  const { bytesOf } = windowOf({ ...SYNC, codec } as RunSpec, layout, [0])!;
+  const windowChunks = 4;
+  // Of the chunk that is being applied there is a sum.
+  const bound = 4 * length * (chunks * (2 + 2) + 1) + windowChunks * bytesOf(0);
+  expect(bytesOf(0)).toBeLessThan((4 * length * WORKERS) / 3);
+  const { decoded, ...sent } = sentAs(codec, layout, length);
+  const createArena = (): Arena => Arena.create({ initialBytes: 1 << 24, maximumBytes: 1 << 24 });
+  const encoded = play({ chunks, length, windowChunks, createArena, ...sent });
+  expect(encoded.peakBytes).toBeLessThanOrEqual(bound);
+  const dense = play({ chunks, length, windowChunks, createArena, chunk: chunksOf(decoded) });
+  expect(dense.peakBytes).toBeGreaterThan(bound);
+  expect(Buffer.compare(encoded.weights, dense.weights)).toBe(0);
+});
+
 test.each([
   // replicas, MiB of a chunk, chunks, window
   [2, 1, 100, 16],
@@ -212,7 +256,7 @@ test.each([
   [1, 32, 10, 1],
 ])('of %d replicas and chunks of %d MiB, %d of them: a window of %d', (replicas, chunkMiB, chunks, window) => {
   const spec = { ...SYNC, replicas } as RunSpec;
-  expect(gradientWindowChunks(spec, new Array<number>(chunks).fill((chunkMiB * 2 ** 20) / 4))).toBe(window);
+  expect(gradientWindowChunks(spec, new Array<number>(chunks).fill(replicas * chunkMiB * 2 ** 20))).toBe(window);
 });
 
 test.each([
@@ -231,6 +275,18 @@ test.each([
   expect((serverBytes(spec, 0, 2 ** 20) - serverBytes(plain, 0, 2 ** 20)) / 2 ** 22).toBeCloseTo(copies, 6);
 });
 
+test('a window of encoded gradients has more chunks in the same memory; state travels as it is', () => {
+  const { layout } = layoutOf(64, 2 ** 18);
+  const all = layout.chunks.map(({ index }) => index);
+  const spec = { ...SYNC, codec: { kind: 'top-k', density: 0.01, errorFeedback: false } } as RunSpec;
+  expect([windowOf(SYNC, layout, all)!.chunks, windowOf(spec, layout, all)!.chunks]).toEqual([4, 15]);
+  const withState = {
+    ...layout,
+    chunks: layout.chunks.map((chunk) => (chunk.index === 63 ? { ...chunk, section: 'state' as const } : chunk)),
+  };
+  expect(windowOf(spec, withState, all)!.chunks).toBe(4);
+});
+
 test('backup replicas, and modes without rounds, have no window', () => {
   const lengths = new Array<number>(100).fill(2 ** 18);
   expect(gradientWindowChunks({ replicas: 4, strategy: { mode: 'sync', backupReplicas: 1 } } as unknown as RunSpec, lengths)).toBe(100);
@@ -239,7 +295,7 @@ test('backup replicas, and modes without rounds, have no window', () => {
 
 test.runIf(process.env['PACELINE_SOAK'] === '1')('a shard of 64 MiB, in the arenas that it plans', { timeout: 600_000 }, () => {
   const [chunks, length] = [64, 1 << 18];
-  const windowChunks = gradientWindowChunks(SYNC, new Array<number>(chunks).fill(length));
+  const windowChunks = gradientWindowChunks(SYNC, new Array<number>(chunks).fill(4 * length * WORKERS));
   expect(windowChunks).toBe(4);
   const { peakBytes } = play({ chunks, length, windowChunks, createArena: (options) => Arena.create(options) });
   process.stdout.write(`64 workers, 64 MiB, adam: at most ${(peakBytes / 2 ** 20).toFixed(0)} MiB\n`);

@@ -3,7 +3,7 @@
  * belongs to a chunk lies in one arena, because the kernels work inside one WebAssembly memory.
  *
  * Memory, in bytes, for a shard of P parameter and S state bytes with s slots: 2·(P + S) + s·P + gradients in flight
- * (one gradient of each replica for the chunks of the window, R·w chunks in every arena, see credit-window.ts of libs/exchange; with backup
+ * (one gradient of each replica for the chunks of the window, R·w chunks in every arena, with a codec less, see credit-window.ts of libs/exchange; with backup
  * replicas every leaf is kept, R·(P + S); in modes async and ssp up to two work items of each worker, and with the delay compensation the parameters
  * that they were computed from, as far as they have changed since) + with `earlyStopping.restoreBest` (P + S) of the best generation + while a
  * checkpoint is written (P + S) + s·P (snapshot.ts).
@@ -46,8 +46,8 @@ export interface StorePlan {
   readonly freeze?: readonly string[] | undefined;
   /** Gradients of a chunk that may be kept at once. */
   readonly gradientsInFlight: number;
-  /** Beside them: of so many chunks in a row at once, wherever they lie, one gradient of each replica. */
-  readonly window?: { readonly chunks: number; readonly replicas: number } | undefined;
+  /** Beside them: of so many chunks in a row at once, wherever they lie, one gradient of each replica. `bytesOf` those of a chunk. */
+  readonly window?: { readonly chunks: number; bytesOf(chunk: number): number } | undefined;
   /** Examples of a round: the sum-gradient is scaled once by its inverse. */
   examplesIn(round: number): number;
   /** The round after which the weights become their moving averages, where the run keeps them. */
@@ -439,7 +439,7 @@ export class ParameterStore {
   }
 
   private placeChunks(): void {
-    const { layout, owned, gradientsInFlight, window = { chunks: 0, replicas: 0 } } = this.options;
+    const { layout, owned, gradientsInFlight, window } = this.options;
     const copies =
       3 +
       gradientsInFlight +
@@ -450,7 +450,7 @@ export class ParameterStore {
     let planned = 0;
     let needed = 0;
     let largest = 0;
-    const windowBytes = (count: number): number => window.replicas * Math.min(window.chunks, count) * largest;
+    const windowBytes = (count: number): number => Math.min(window?.chunks ?? 0, count) * largest;
     const close = () => {
       if (group.length === 0) return;
       // An allocator takes what is unused before what was given back: room that is not needed would become resident all the same.
@@ -463,7 +463,7 @@ export class ParameterStore {
     };
     for (const index of owned) {
       const bytes = layout.chunks[index]!.length * 4 * copies;
-      largest = Math.max(largest, layout.chunks[index]!.length * 4);
+      largest = Math.max(largest, window?.bytesOf(index) ?? 0);
       if (planned + bytes + windowBytes(group.length + 1) > ARENA_PLAN_BYTES) close();
       group.push(index);
       planned += bytes;
