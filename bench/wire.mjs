@@ -159,12 +159,11 @@ try {
   const cases = flags.transports.split(',').flatMap((transport) =>
     paths
       .filter((path) => transport !== 'tls' || path !== 'raw')
-      // The others have one server: what they are there for is to compare with.
-      .flatMap((path) =>
-        path === 'rounds'
-          ? serverCounts.map((count) => ({ path, count, streams: 1 }))
-          : streamCounts.map((streams) => ({ path, count: 1, streams })),
-      )
+      // The others have one server, since they are there to compare with; a run has one socket.
+      .flatMap((path) => {
+        const isRounds = path === 'rounds';
+        return (isRounds ? serverCounts : streamCounts).map((n) => ({ path, count: isRounds ? n : 1, streams: isRounds ? 1 : n }));
+      })
       .map((each) => ({ ...each, transport, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })),
   );
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
