@@ -61,8 +61,8 @@ export function parameterDeltasOf(spec: CodecSpec | undefined, seed: number): Pa
       kernels.sgd(values, next, reference, n, 1, 1); // next = values - reference
       const bytes = kernels.allFinite(next, n) ? codec.encode(arena, next, pointer, n, key, 1) : 0;
       if (bytes > 0) {
-        codec.decode(arena, pointer, bytes, next, n, key);
-        kernels.add(next, reference, n);
+        kernels.copy(next, reference, n);
+        codec.add(arena, pointer, bytes, next, n, key);
         return { difference: { pointer, length, bytes }, reference: next };
       }
       arena.free(pointer);
