@@ -10,7 +10,7 @@
  * A replica that begins a round with nothing, though rounds of the attempt were before it, has lost what was kept: that is counted.
  */
 import { codecKey, codecOf, type Codec, type ResidualLoss } from '@paceline/codecs';
-import { Shard, type Region, type ReplicaResidual } from '@paceline/exchange';
+import { acquireRegion, Shard, type Region, type ReplicaResidual } from '@paceline/exchange';
 import { split } from '@paceline/learning';
 import type { FrameHeader } from '@paceline/protocol';
 import { keepsEstimate, keepsRest } from '@paceline/spec';
@@ -176,7 +176,7 @@ export class KeptOfReplicas {
     const reduce = present.reduce.bind(present);
     present.reduce = (header, region) => {
       const { round, nodeLo: lo, nodeHi: hi, chunk } = header;
-      const values = region.floats.slice();
+      const values = decodedOf(region, this.cluster.run.layout.chunks[chunk]!.length);
       const key = `${round}/${lo}-${hi}/${chunk}`;
       const before = gathered.get(key);
       // Before it is added up: the last one leads to the update at once.
@@ -298,6 +298,16 @@ export class KeptOfReplicas {
     const growth = Math.fround(schedule.round(round).count / schedule.round(round - 1).count);
     for (let i = from; i < to; i++) rest[i] = Math.fround(rest[i]! + Math.fround(growth * before.rest[i]!));
   }
+}
+
+/** What a gradient is as float32, which itself stays as it came: -0 + x is x. */
+function decodedOf(region: Region, length: number): Float32Array {
+  const copy = acquireRegion(region.arena, length);
+  copy.floats.fill(-0);
+  copy.add(region);
+  const values = copy.floats.slice();
+  copy.release();
+  return values;
 }
 
 function isSame(a: Float32Array, b: Float32Array): boolean {
