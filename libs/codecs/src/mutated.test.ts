@@ -1,16 +1,18 @@
 /**
- * Encodings of every codec with mistakes in them: each is refused by its length, refused by its decoder, or decoded into the chunk and nowhere else. A million
- * with PACELINE_SOAK=1.
+ * Encodings of every codec with mistakes in them, of gradients in each form of their values and of parameters: each is refused by its length, refused by its
+ * decoder, or decoded into the chunk and nowhere else. A million with PACELINE_SOAK=1.
  */
 import { expect, test } from 'vitest';
-import { Arena, references } from '@paceline/kernels';
-import { CODECS, type CodecSpec } from '@paceline/spec';
+import { Arena, levelBytes, quantizedBytes, references } from '@paceline/kernels';
+import { CODECS, PARAMETER_CODECS, VALUE_KINDS, type CodecSpec, type ValueKind } from '@paceline/spec';
 import type { Codec } from './codec.js';
 import { codecOf } from './codecs.js';
 import { mutated, randomOf } from './mutated.fixture.js';
+import { parameterCodecOf } from './parameter-codec.js';
+import { parameterDeltasOf } from './parameter-deltas.js';
 
 const KINDS = CODECS.filter((kind) => kind !== 'none' && kind !== 'auto');
-const PAYLOADS = process.env['PACELINE_SOAK'] === '1' ? Math.ceil(1_000_000 / KINDS.length) : 3_000;
+const SPARSE = ['top-k', 'threshold', 'random-k'] as const;
 const GUARD_BYTES = 64;
 const MOST = 700;
 const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
@@ -25,6 +27,88 @@ const OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
   dgc: { density: 0.1 },
   'power-sgd': { rank: 2 },
 };
+type Encoding = Pick<Codec, 'isLength' | 'encode' | 'decode' | 'of'>;
+
+/** As a server encodes the parameters of a generation, and a worker decodes them: the chunk itself where they are rounded, what it differs from zeros by else. */
+function parametersOf(parameters: NonNullable<CodecSpec['parameters']>): Encoding {
+  const spec: CodecSpec = { kind: 'none', errorFeedback: false, parameters, parameterDensity: 0.1 };
+  const [rounded, deltas] = [parameterCodecOf(spec, 3), parameterDeltasOf(spec, 3)];
+  const { isLength, decode } = (rounded ?? deltas)!;
+  const encoded = (from: number, n: number, generation: number) => {
+    if (rounded) return rounded.encode(arena, from, n, generation, 1);
+    const reference = arena.alloc(4 * n);
+    arena.f32(reference, n).fill(0);
+    const advance = deltas!.advance(arena, from, reference, n, generation, 1);
+    arena.free(reference);
+    if (advance) arena.free(advance.reference);
+    return advance?.difference;
+  };
+  return {
+    isLength,
+    encode(_arena, from, to, n, generation) {
+      const sent = encoded(from, n, generation);
+      if (!sent) return 0;
+      arena.bytes(to, sent.bytes).set(arena.bytes(sent.pointer, sent.bytes));
+      arena.free(sent.pointer);
+      return sent.bytes;
+    },
+    decode: (_arena, from, bytes, to, n, generation) => decode(arena, from, bytes, to, n, generation, 1),
+  };
+}
+
+interface Case {
+  readonly codec: Encoding;
+  /** Whether each payload of the right length is one that an encoder may write. */
+  readonly takesAll?: boolean;
+  /** Whether the plain TypeScript takes the bytes. */
+  readonly reference?: ((bytes: Uint8Array, n: number) => boolean) | undefined;
+}
+
+type Reference = NonNullable<Case['reference']>;
+const quantized =
+  (bits: 8 | 4 | 2): Reference =>
+  (bytes, n) =>
+    references.isQuantized(bytes, n, bits);
+const REFERENCES: Partial<Record<string, Reference>> = {
+  int8: quantized(8),
+  int4: quantized(4),
+  int2: quantized(2),
+  sign: references.isSigns,
+  threshold: (bytes, n) => references.scatter(bytes, n) !== undefined,
+  'parameters int8': quantized(8),
+  'parameters delta-int4': quantized(4),
+  'parameters delta-int2': references.isLevels,
+};
+
+/** The elements that were chosen, in fewer bits: their bytes, and whether an encoder writes them. */
+const VALUES: Readonly<Record<Exclude<ValueKind, 'float32'>, { bytes(count: number): number; readonly isGood: Reference }>> = {
+  bf16: { bytes: (count) => 2 * count, isGood: () => true },
+  int8: { bytes: (count) => quantizedBytes(count, 8), isGood: quantized(8) },
+  int4: { bytes: (count) => quantizedBytes(count, 4), isGood: quantized(4) },
+  int2: { bytes: levelBytes, isGood: references.isLevels },
+};
+const tenthOf = (n: number): number => Math.max(1, Math.round(n / 10));
+
+/** Whether the plain TypeScript takes values of so many elements, and the places behind them. */
+const valuesReference =
+  (kind: (typeof SPARSE)[number], values: Exclude<ValueKind, 'float32'>): Reference =>
+  (bytes, n) => {
+    const count = kind === 'random-k' ? tenthOf(n) : new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+    if (kind === 'top-k' ? count !== tenthOf(n) : kind === 'threshold' && 4 + 9 * count >= 4 * n) return false;
+    const from = kind === 'random-k' ? 0 : 4;
+    const { bytes: bytesOf, isGood } = VALUES[values];
+    const isShorter = bytesOf(count) < 4 * count;
+    const size = isShorter ? bytesOf(count) : 4 * count;
+    if (bytes.length < from + size) return false;
+    if (isShorter && !isGood(bytes.slice(from, from + size), count)) return false;
+    if (kind === 'random-k') return true;
+    const places = bytes.slice(from + size);
+    return references.scatter(Uint8Array.from([...bytes.slice(0, 4), ...new Uint8Array(4 * count), ...places]), n) !== undefined;
+  };
+
+const ofKind = (kind: (typeof KINDS)[number], more: Partial<CodecSpec> = {}): Encoding =>
+  codecOf({ kind, errorFeedback: false, ...OPTIONS[kind], ...more }, kind === 'power-sgd' ? SHAPES : undefined)!;
+
 /** One vector, and a matrix that ends in the second chunk. */
 const SHAPES = {
   variables: [
@@ -37,8 +121,25 @@ const SHAPES = {
   ],
 };
 
+const CASES = new Map<string, Case>();
+for (const kind of KINDS)
+  CASES.set(kind, { codec: ofKind(kind), takesAll: kind === 'bf16' || kind === 'random-k', reference: REFERENCES[kind] });
+for (const kind of SPARSE)
+  for (const values of VALUE_KINDS) {
+    if (values === 'float32') continue;
+    const takesAll = kind === 'random-k' && values === 'bf16';
+    CASES.set(`${kind}, values ${values}`, { codec: ofKind(kind, { values }), takesAll, reference: valuesReference(kind, values) });
+  }
+for (const kind of PARAMETER_CODECS) {
+  if (kind === 'float32') continue;
+  const name = `parameters ${kind}`;
+  CASES.set(name, { codec: parametersOf(kind), takesAll: kind === 'bf16', reference: REFERENCES[name] });
+}
+const NAMES = [...CASES.keys()];
+const PAYLOADS = process.env['PACELINE_SOAK'] === '1' ? Math.ceil(1_000_000 / NAMES.length) : 3_000;
+
 /** A chunk and its codec; with shapes the length is that of the chunk. */
-function chunkOf(codec: Codec, random: (below: number) => number): { own: Codec; n: number } {
+function chunkOf(codec: Encoding, random: (below: number) => number): { own: Encoding; n: number } {
   const index = random(2);
   if (codec.of) return { own: codec.of(index), n: SHAPES.chunks[index]!.length };
   return { own: codec, n: 1 + random(random(4) === 0 ? MOST : 40) };
@@ -52,17 +153,9 @@ const GRADIENTS: readonly ((i: number, random: (below: number) => number) => num
   (i) => (i === 3 ? NaN : 1),
 ];
 
-/** Whether the plain TypeScript takes the bytes, of codecs where it says so. */
-function referenceTakes(kind: CodecSpec['kind'], bytes: Uint8Array, n: number): boolean | undefined {
-  if (kind === 'int8' || kind === 'int4' || kind === 'int2') return references.isQuantized(bytes, n, Number(kind.slice(3)));
-  if (kind === 'sign') return references.isSigns(bytes, n);
-  if (kind === 'threshold') return references.scatter(bytes, n) !== undefined;
-  return undefined;
-}
-
-test.each(KINDS)(`%s: ${PAYLOADS} payloads with mistakes are refused, or change the chunk alone`, { timeout: 3_600_000 }, (kind) => {
-  const random = randomOf(KINDS.indexOf(kind) + 1);
-  const codec = codecOf({ kind, errorFeedback: false, ...OPTIONS[kind] }, kind === 'power-sgd' ? SHAPES : undefined)!;
+test.each(NAMES)(`%s: ${PAYLOADS} payloads with mistakes are refused, or change the chunk alone`, { timeout: 3_600_000 }, (name) => {
+  const random = randomOf(NAMES.indexOf(name) + 1);
+  const { codec, takesAll, reference } = CASES.get(name)!;
   const outcomes = { length: 0, refused: 0, taken: 0 };
   const inUse = arena.bytesInUse;
   const chunk = arena.bytes(decoded, 4 * MOST + 2 * GUARD_BYTES);
@@ -84,20 +177,20 @@ test.each(KINDS)(`%s: ${PAYLOADS} payloads with mistakes are refused, or change 
     if (own.takes(arena, encoded, bytes.length, n) !== isTaken)
       throw new Error(`payload ${i} of ${kind} is decoded and not taken, or taken and not decoded`);
     if (chunk.subarray(0, GUARD_BYTES).some((x) => x !== 0xa5) || chunk.subarray(GUARD_BYTES + 4 * n).some((x) => x !== 0xa5))
-      throw new Error(`payload ${i} of ${kind} was written beyond its chunk of ${n}`);
-    if (arena.bytesInUse !== inUse) throw new Error(`payload ${i} of ${kind} has left memory behind`);
-    if (i % 4 === 0) expect([i, referenceTakes(kind, bytes, n) ?? isTaken]).toEqual([i, isTaken]);
+      throw new Error(`payload ${i} of ${name} was written beyond its chunk of ${n}`);
+    if (arena.bytesInUse !== inUse) throw new Error(`payload ${i} of ${name} has left memory behind`);
+    if (i % 4 === 0) expect([i, reference?.(bytes, n) ?? isTaken]).toEqual([i, isTaken]);
     if (!isTaken) continue;
     // Whatever was taken has been decoded: the chunk is a function of the bytes.
     const first = chunk.slice(GUARD_BYTES, GUARD_BYTES + 4 * n);
     own.decode(arena, encoded, bytes.length, decoded + GUARD_BYTES, n, i);
     if (Buffer.compare(first, chunk.subarray(GUARD_BYTES, GUARD_BYTES + 4 * n)) !== 0)
-      throw new Error(`payload ${i} of ${kind} is decoded in two ways`);
+      throw new Error(`payload ${i} of ${name} is decoded in two ways`);
   }
-  // It is known to reach what it is for. Every payload of the right length is one that bf16 and random-k may write.
+  // It is known to reach what it is for.
   expect(outcomes.length).toBeGreaterThan(PAYLOADS / 20);
   expect(outcomes.taken).toBeGreaterThan(PAYLOADS / 100);
-  if (kind !== 'bf16' && kind !== 'random-k') expect(outcomes.refused).toBeGreaterThan(PAYLOADS / 20);
+  if (!takesAll) expect(outcomes.refused).toBeGreaterThan(PAYLOADS / 20);
 });
 
 const float = new Float32Array(1);
