@@ -4,10 +4,10 @@
  * Real processes: one server, `--workers` with a replica each, and between them `--link`. A run has equal bits with a link and without one, so the round
  * that reaches `--target` percent of the test split is found first, without the link (with `auto`, whose codec follows from the link, with it), by a
  * validation every `--every` rounds; with local updates as often in steps. Then the same run goes that far over the link, without validations. `seconds`
- * is the time from its first round to the commit of its last one, the median of `--repetitions`; `timesFaster` compares it with dense. Megabytes are
+ * is the time from its first round to the commit of its last one, the median of `--repetitions` with each of `--seeds`; `timesFaster` compares it with dense. Megabytes are
  * those on the sockets of all workers, both ways, headers and control messages included. `ofBest` is the time beside that of the fastest row.
  * The rows `auto` have what the first rounds over the link have picked: of `auto, local updates allowed` a run of strategy auto measures them, ends, and the run
- * that was picked begins anew, as in the service; the seconds have those of the first one in them.
+ * that was picked begins anew, as in the service; the seconds have those of the first one in them, until it has told what it measured.
  * With `--check` it exits with 1 unless the fastest is 8 times as fast as dense, and the row `auto` within 1.2 of it, or `auto, local updates allowed` where `--only` leaves `auto` out; a row that did not reach the target is not
  * judged by its time: dense and auto have to reach it. `--only` picks rows by what they are called.
  */
@@ -32,12 +32,15 @@ const { values: flags } = parseArgs({
     every: { type: 'string', default: '10' },
     'most-rounds': { type: 'string', default: '700' },
     repetitions: { type: 'string', default: '1' },
+    seeds: { type: 'string', default: '1' },
     only: { type: 'string' },
   },
 });
 const [target, workers, globalBatch, learningRate, localSteps, every] = /** @type {[number, number, number, number, number, number]} */ (
   [flags.target, flags.workers, flags.batch, flags.rate, flags.steps, flags.every].map(Number)
 );
+const [seeds, repetitions] = [Number(flags.seeds), Number(flags.repetitions)];
+if (!(seeds >= 1 && repetitions >= 1)) throw new Error('give --seeds and --repetitions as whole numbers from 1 on');
 const mostRounds = Number(flags['most-rounds']);
 const DEADLINE_MS = 1_800_000;
 const BAR = { timesFaster: 8, ofBest: 1.2 };
@@ -88,7 +91,6 @@ const specOf = (input) => ({
   replicas: workers,
   optimizer: MOMENTUM,
   checkpoint: { final: false, everySeconds: 0 },
-  seed: 1,
   ...input,
 });
 
@@ -162,7 +164,7 @@ async function pickedOf(plane, input) {
     return undefined;
   };
   await plane.until(run, 'what the first rounds take', DEADLINE_MS, () => found() !== undefined);
-  const seconds = secondsOfRounds(run);
+  const seconds = secondsOfRounds(run, run.entries.findLast((entry) => entry.kind === 'event' && entry.type === STRATEGY_MEASURED)?.atMs);
   await plane.control(run, 'action', 'cancel');
   await plane.ended(run, 60_000);
   const pick = found();
@@ -173,41 +175,65 @@ async function pickedOf(plane, input) {
   return { input: { ...input, strategy, codec: codec ?? input.codec }, seconds, picked: strategy.kind };
 }
 
-/** From the first round to the commit of the last one. @param {Awaited<ReturnType<DataPlane['train']>>} run */
-function secondsOfRounds(run) {
+/**
+ * From the first round to the commit of the last one.
+ * @param {Awaited<ReturnType<DataPlane['train']>>} run
+ * @param {number} [untilMs] or until then, where that is later
+ */
+function secondsOfRounds(run, untilMs = 0) {
   const metrics = run.entries.flatMap((entry) => (entry.kind === 'metric' ? [entry] : []));
   const [first, last] = [metrics[0], metrics.at(-1)];
   if (!first || !last) throw new Error('the run has told no round');
-  return (last.atMs - first.atMs + first.roundMs) / 1000;
+  return (Math.max(last.atMs, untilMs) - first.atMs + first.roundMs) / 1000;
 }
 
 /** @param {number} value */
 const rounded = (value) => Number(value.toFixed(2));
 const plane = await DataPlane.start({ servers: 1, workers });
 const rows = [];
+
+/**
+ * Undefined where the bench cannot run what was picked.
+ * @param {string} what
+ * @param {RunSpecInput} asked
+ */
+async function ofSeed(what, asked) {
+  const probe = await pickedOf(plane, asked);
+  if (!probe) {
+    process.stderr.write(`${what}: left out, as this bench has parameter servers alone: give more --steps, or a slower --link\n`);
+    return undefined;
+  }
+  const { input } = probe;
+  const { rounds, isReached } = await roundsTo(plane, input);
+  process.stderr.write(`${what}, seed ${asked.seed}: ${isReached ? '' : 'not '}reached after ${rounds} rounds\n`);
+  const times = [];
+  for (let i = 0; i < repetitions; i++) {
+    const { seconds, ...more } = await timed(plane, input, rounds);
+    const picked = probe.picked ?? more.picked;
+    process.stderr.write(`${what}, seed ${asked.seed}: ${(probe.seconds + seconds).toFixed(1)} s${picked ? `, ${picked}` : ''}\n`);
+    const ofRound = { rounds, steps: rounds * stepsOf(input), milliseconds: (1000 * seconds) / rounds };
+    times.push({ ...more, ...ofRound, isReached, picked, seconds: probe.seconds + seconds });
+  }
+  return times;
+}
+
 try {
-  for (const { what, input: asked } of RUNS) {
-    const probe = await pickedOf(plane, asked);
-    if (!probe) {
-      process.stderr.write(`${what}: left out, as this bench has parameter servers alone: give more --steps, or a slower --link\n`);
-      continue;
-    }
-    const { input } = probe;
-    const { rounds, isReached } = await roundsTo(plane, input);
-    process.stderr.write(`${what}: ${isReached ? '' : 'not '}reached after ${rounds} rounds\n`);
+  for (const { what, input } of RUNS) {
+    /** @type {NonNullable<Awaited<ReturnType<typeof ofSeed>>>} */
     const times = [];
-    for (let i = 0; i < Number(flags.repetitions); i++) times.push(await timed(plane, input, rounds));
-    const seconds = probe.seconds + median(times.map((each) => each.seconds));
-    const picked = probe.picked ?? times.at(-1)?.picked;
-    process.stderr.write(`${what}: ${seconds.toFixed(1)} s${picked ? `, ${picked}` : ''}\n`);
+    for (let seed = 1; seed <= seeds; seed++) times.push(...((await ofSeed(what, { ...input, seed })) ?? []));
+    if (times.length < seeds * repetitions) continue;
+    /** @param {(run: (typeof times)[number]) => number} of */
+    const middle = (of) => rounded(median(times.map(of)));
+    const picked = [...new Set(times.flatMap((run) => run.picked ?? []))].join(' or ');
     rows.push({
       what,
-      isReached,
-      rounds,
-      steps: rounds * stepsOf(input),
-      seconds: rounded(seconds),
-      millisecondsOfRound: Math.round((1000 * (seconds - probe.seconds)) / rounds),
-      megabytes: rounded(median(times.map(({ megabytes }) => megabytes))),
+      isReached: times.every(({ isReached }) => isReached),
+      rounds: middle(({ rounds }) => rounds),
+      steps: middle(({ steps }) => steps),
+      seconds: middle(({ seconds }) => seconds),
+      millisecondsOfRound: Math.round(middle(({ milliseconds }) => milliseconds)),
+      megabytes: middle(({ megabytes }) => megabytes),
       ...(picked ? { picked } : {}),
     });
   }

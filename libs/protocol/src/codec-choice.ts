@@ -10,7 +10,7 @@ const positive = z.number().min(0).max(1e15);
 
 /** How the rounds of a worker pass: the least of those that it has measured, which the load of its machine has disturbed the least. */
 export const paceSchema = z.strictObject({
-  /** Rounds that were measured. */
+  /** Exchanges that were measured; the arrival of the first generation is one, until there are two of rounds. */
   rounds: u32,
   /** From the parameters of a round to the last gradient of the worker. */
   stepMs: positive,

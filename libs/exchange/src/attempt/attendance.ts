@@ -77,6 +77,7 @@ export class Attendance {
     if (pace) {
       this.attempt.codec.heard(member.id, pace);
       this.attempt.measuring.heard(member.id, pace);
+      this.attempt.measuring.tellIfEnough(this.attempt.members.live());
     }
     if (traffic) this.attempt.traffic.heard(member.id, traffic);
     member.rests = rests;

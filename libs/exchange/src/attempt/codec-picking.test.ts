@@ -68,12 +68,12 @@ test('what an earlier attempt has picked holds from its round on, and nothing is
   expect([picking.change?.kind, asked, events]).toEqual(['int8', [], []]);
 });
 
-test('a pace is the best of the rounds, without the first one', () => {
+test('a pace is the best of the rounds, without the first step', () => {
   let nowMs = 0;
   const hello: { ms?: number } = {};
   const pace = new RoundPace({ now: () => nowMs, latencyMs: () => hello.ms });
   const rounds: [step: number, wait: number][] = [
-    [1, 1], // warming up
+    [1, 13], // warming up
     [30, 12],
     [20, 15],
   ];
@@ -87,7 +87,7 @@ test('a pace is the best of the rounds, without the first one', () => {
   pace.begins(3);
   expect(pace.pace).toBeUndefined();
   hello.ms = 4;
-  expect(pace.pace).toEqual({ rounds: 2, stepMs: 20, waitMs: 12, latencyMs: 4, nodes: 1, replicas: 2 });
+  expect(pace.pace).toEqual({ rounds: 3, stepMs: 20, waitMs: 12, latencyMs: 4, nodes: 1, replicas: 2 });
   // The coordinator answers sooner; an answer to another question is none.
   const echo = pace.asks();
   nowMs += 3;
@@ -100,8 +100,8 @@ test('a pace is the best of the rounds, without the first one', () => {
   pace.computed(1, 1);
   nowMs += 1;
   pace.begins(5);
-  expect(pace.pace?.rounds).toBe(2);
-  // From round 7 on with a codec: what was measured without one does not count, and neither does its first round.
+  expect(pace.pace?.rounds).toBe(3);
+  // From round 7 on with a codec: what was measured without one does not count, and neither does the first step with it.
   for (const round of [6, 7, 8, 9]) {
     pace.begins(round, round < 7 ? undefined : 7);
     if (round < 9) expect(pace.pace?.fromRound).toBeUndefined();
@@ -110,5 +110,38 @@ test('a pace is the best of the rounds, without the first one', () => {
     nowMs += 5;
   }
   pace.begins(10, 7);
-  expect(pace.pace).toEqual({ rounds: 2, stepMs: 40, waitMs: 5, latencyMs: 3, nodes: 2, replicas: 2, fromRound: 7 });
+  expect(pace.pace).toEqual({ rounds: 3, stepMs: 40, waitMs: 5, latencyMs: 3, nodes: 2, replicas: 2, fromRound: 7 });
+});
+
+/** Ten chunks of a first generation, one in so many milliseconds, then a round, then the step of the next one. */
+function secondStepAfter({ chunkMs, chunks = 10, waitMs }: { chunkMs: number; chunks?: number; waitMs: number }): RoundPace {
+  let nowMs = 0;
+  const pace = new RoundPace({ now: () => nowMs, latencyMs: () => 60 });
+  for (let chunk = 0; chunk < chunks; chunk++) {
+    nowMs += chunkMs;
+    pace.arrived(100);
+  }
+  pace.begins(0);
+  nowMs += 300; // warming up
+  pace.computed(1, 1);
+  nowMs += waitMs;
+  pace.begins(1);
+  pace.arrived(1e9); // of a later generation
+  expect(pace.pace, 'a step that is warm is still to come').toBeUndefined();
+  nowMs += 50;
+  pace.computed(1, 1);
+  return pace;
+}
+
+test('the second step makes a pace: the exchange of the first round, or one at the rate of the first generation, which is shorter', () => {
+  const also = { stepMs: 50, latencyMs: 60, nodes: 1, replicas: 1 };
+  // Ten chunks take 400 ms each way.
+  expect(secondStepAfter({ chunkMs: 40, waitMs: 1000 }).pace).toEqual({ rounds: 2, waitMs: 860, ...also });
+  expect(secondStepAfter({ chunkMs: 40, waitMs: 700 }).pace).toEqual({ rounds: 2, waitMs: 700, ...also });
+  // A server that was still beginning in the first round does not make a fast link slow.
+  expect(secondStepAfter({ chunkMs: 0.1, waitMs: 1000 }).pace).toEqual({ rounds: 2, waitMs: 62, ...also });
+  expect(secondStepAfter({ chunkMs: 40, chunks: 1, waitMs: 700 }).pace, 'one chunk has no rate').toBeUndefined();
+  const pace = secondStepAfter({ chunkMs: 0.1, waitMs: 700 });
+  pace.begins(2);
+  expect(pace.pace, 'from here on rounds alone').toMatchObject({ rounds: 2, stepMs: 50, waitMs: 0 });
 });

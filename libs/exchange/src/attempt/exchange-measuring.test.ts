@@ -18,13 +18,13 @@ function setUp(codec: { isOpen: boolean; change: CodecSwitch | undefined }, more
 test('once, when all that compute have measured enough: the slowest step, the shortest wait, the fewest cores', () => {
   const { events, measuring } = setUp(NAMED);
   const members = membersOf('a', 'b', 'idle');
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   measuring.heard('a', PACE);
   measuring.heard('b', { ...PACE, rounds: 2 });
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   expect(events).toEqual([]);
   measuring.heard('b', { ...PACE, stepMs: 30, waitMs: 3, latencyMs: 2, nodes: 2, cores: 2 });
-  for (let i = 0; i < 2; i++) measuring.committed(members);
+  for (let i = 0; i < 2; i++) measuring.tellIfEnough(members);
   const data = { stepMs: 30, waitMs: 3, latencyMs: 1, nodes: 2, workers: 2, cores: 2, denseBytes: 400, servers: 2 };
   expect(events).toMatchObject([
     { type: STRATEGY_MEASURED, data, message: '2 workers measured the first rounds for strategy auto: 30 ms step, 3 ms exchange' },
@@ -32,7 +32,7 @@ test('once, when all that compute have measured enough: the slowest step, the sh
   expect(exchangeMeasuresSchema.parse(events[0]!.data)).toEqual(data);
   const named = new ExchangeMeasuring(undefined, { append: () => expect.unreachable() } as never, NAMED);
   named.heard('a', PACE);
-  named.committed(membersOf('a'));
+  named.tellIfEnough(membersOf('a'));
 });
 
 test('with codec auto the codec comes first, and only rounds that have it are told', () => {
@@ -40,40 +40,45 @@ test('with codec auto the codec comes first, and only rounds that have it are to
   const { events, measuring } = setUp(codec);
   const members = membersOf('a', 'b');
   for (const id of ['a', 'b']) measuring.heard(id, PACE);
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   expect(events, 'the codec is not picked yet').toEqual([]);
   Object.assign(codec, { isOpen: false, change: { kind: 'int8', parameters: 'int8', fromRound: 12 } });
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   expect(events, 'those rounds had no codec').toEqual([]);
   measuring.heard('a', { ...PACE, fromRound: 12 });
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   measuring.heard('b', { ...PACE, fromRound: 12, waitMs: 2 });
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   expect(events).toMatchObject([{ data: { waitMs: 2, codec: { kind: 'int8', parameters: 'int8' } } }]);
   expect(exchangeMeasuresSchema.parse(events[0]!.data)).toEqual(events[0]!.data);
 });
 
-test('where local updates may be picked the rounds before the codec are told too, once', () => {
+test('where local updates may be picked the rounds before the codec are told too, and again when they are twice as many', () => {
   const codec: { isOpen: boolean; change: CodecSwitch | undefined } = { isOpen: true, change: undefined };
   const { events, measuring } = setUp(codec, { decidesBeforeCodec: true });
   const members = membersOf('a', 'b');
   measuring.heard('a', PACE);
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   expect(events).toEqual([]);
   measuring.heard('b', { ...PACE, rounds: 2, waitMs: 200 }); // too few for everything else
-  measuring.committed(members);
+  measuring.tellIfEnough(members);
   expect(events).toEqual([]);
   measuring.heard('b', { ...PACE, rounds: 2, waitMs: 300 });
-  for (let i = 0; i < 2; i++) measuring.committed(members);
+  for (let i = 0; i < 2; i++) measuring.tellIfEnough(members);
   expect(events).toMatchObject([{ data: { waitMs: 5, isBeforeCodec: true } }]);
+  for (const rounds of [3, 4, 5]) {
+    measuring.heard('b', { ...PACE, rounds, waitMs: 290 });
+    measuring.tellIfEnough(members);
+  }
+  expect(events).toMatchObject([{}, { data: { waitMs: 5, isBeforeCodec: true } }]);
   Object.assign(codec, { isOpen: false, change: { kind: 'int8', parameters: 'int8', fromRound: 12 } });
   for (const id of ['a', 'b']) measuring.heard(id, { ...PACE, fromRound: 12 });
-  for (let i = 0; i < 2; i++) measuring.committed(members);
-  expect(events).toMatchObject([{}, { data: { codec: { kind: 'int8', parameters: 'int8' } } }]);
+  for (let i = 0; i < 2; i++) measuring.tellIfEnough(members);
+  expect(events).toMatchObject([{}, {}, { data: { codec: { kind: 'int8', parameters: 'int8' } } }]);
   for (const { data } of events) expect(exchangeMeasuresSchema.parse(data)).toEqual(data);
   const named = setUp(NAMED, { decidesBeforeCodec: true });
   named.measuring.heard('a', PACE);
-  named.measuring.committed(membersOf('a'));
+  named.measuring.tellIfEnough(membersOf('a'));
   expect(
     named.events.map(({ data }) => (data as { isBeforeCodec?: true }).isBeforeCodec),
     'a codec that is named',
@@ -83,7 +88,7 @@ test('where local updates may be picked the rounds before the codec are told too
 test('where codec auto has picked none the rounds that it was picked by are told', () => {
   const { events, measuring } = setUp({ isOpen: false, change: undefined });
   measuring.heard('a', PACE);
-  measuring.committed(membersOf('a'));
+  measuring.tellIfEnough(membersOf('a'));
   expect(events).toHaveLength(1);
   expect(events[0]!.data).not.toHaveProperty('codec');
 });

@@ -1,5 +1,5 @@
 /**
- * With `strategy: auto`: what the first rounds of an attempt take, told once, when every worker that computes has measured enough of them. The control plane
+ * With `strategy: auto`: what the first rounds of an attempt take, told when every worker that computes has measured enough of them. The control plane
  * picks by it: the coordinator goes on, and hears of another strategy by the end of its attempt. With `codec: auto` too, the codec is picked first, and rounds that
  * have it are measured; where local updates may be picked, which have a codec of their own, the rounds before are told too.
  */
@@ -23,7 +23,8 @@ export interface MeasuredRun {
 export class ExchangeMeasuring {
   private readonly paces = new Map<string, WorkerPace>();
   private isTold = false;
-  private isBeforeTold = false;
+  /** Rounds that were told before a codec was picked: they are told again when they are twice as many. */
+  private toldBefore = 0;
 
   /**
    * @param run undefined where the strategy is named
@@ -39,13 +40,17 @@ export class ExchangeMeasuring {
     if (this.run && !this.isTold) this.paces.set(workerId, pace);
   }
 
-  committed(members: readonly CoordinatedMember[]): void {
+  /** A round is committed, or a worker has told its pace. */
+  tellIfEnough(members: readonly CoordinatedMember[]): void {
     if (!this.run || this.isTold) return;
     const { change, isOpen } = this.codec;
-    if (this.run.decidesBeforeCodec && !this.isBeforeTold && (isOpen || change)) {
+    if (this.run.decidesBeforeCodec && (isOpen || change)) {
       const paces = this.enough(members, undefined, BEFORE_CODEC_MS);
-      this.isBeforeTold = paces !== undefined;
-      if (paces) this.tell(this.run, paces, { isBeforeCodec: true });
+      const rounds = Math.min(...(paces ?? []).map((pace) => pace.rounds));
+      if (paces && rounds >= 2 * this.toldBefore) {
+        this.toldBefore = rounds;
+        this.tell(this.run, paces, { isBeforeCodec: true });
+      }
     }
     if (isOpen) return;
     const paces = this.enough(members, change?.fromRound);

@@ -158,6 +158,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       return isMissing ? this.sendToOwner(header.chunk, { type: 'pull', generation: header.round, chunk: header.chunk }) : undefined;
     }
     slot.have.add(header.chunk);
+    this.rate?.arrived(header.length);
     if (generation < this.round) this.held.carry(generation, [header.chunk]);
     const complete = this.held.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
@@ -221,8 +222,15 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (node.round !== this.round || this.table.state === 'OVER' || this.withheld.has(node.lo)) return node.release();
     this.table.take('node');
     this.nodes.push(new HeldGradient(node, this.options.servers, this.isExtra(node)));
-    if (!this.owesNodes()) this.rate?.computed(this.nodes.length, this.asked.size);
+    if (this.rate && !this.owesNodes()) this.measured(this.rate);
     for (const server of this.ownedBy.keys()) this.sendWindow(server);
+  }
+
+  /** The first pace is told before the gradient: over a slow link the coordinator hears it that much sooner. */
+  private measured(rate: RoundPace): void {
+    const isKnown = rate.pace !== undefined;
+    rate.computed(this.nodes.length, this.asked.size);
+    if (!isKnown && rate.pace) this.heartbeat(this.computed);
   }
 
   /** Every replica that is encoded is sent by itself. */

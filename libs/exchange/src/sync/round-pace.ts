@@ -3,8 +3,11 @@
  *
  *   parameters are here ── step ──> its last gradient is computed ── wait: gradients out, update, parameters back ──> parameters are here
  *
- * The latency is that of the quickest answer to HELLO or to a heartbeat. The first round is left out: engines warm up in it. Of the others the least counts, which the load of the machine has disturbed the least.
- * Rounds with a codec that was picked are measured by themselves: the first of them is left out as well.
+ * The latency is that of the quickest answer to HELLO or to a heartbeat. The step of the first round is left out: engines warm up in it. Of the others the least counts, which the load of the machine has disturbed the least.
+ * Rounds with a codec that was picked are measured by themselves: the step of the first of them is left out as well.
+ *
+ * The first generation says how fast the link is before any gradient leaves. With the wait of the first round these are two exchanges, and the second step makes
+ * a pace of them: over a slow link each further round would be a large part of what a better way of exchange saves.
  */
 import type { WorkerPace } from '@paceline/protocol';
 
@@ -17,6 +20,7 @@ export interface PaceClock {
 }
 
 export class RoundPace {
+  /** Rounds whose exchange was measured. */
   private rounds = 0;
   private stepMs = Infinity;
   private waitMs = Infinity;
@@ -26,11 +30,23 @@ export class RoundPace {
   private size = { nodes: 0, replicas: 0 };
   private isWarm = false;
   private fromRound: number | undefined;
+  /** The first generation: when its first chunk was there, and what has come after that. */
+  private arrival: { readonly sinceMs: number; readonly firstBytes: number; untilMs: number; laterBytes: number } | undefined;
   private asked = 0;
   private askedAtMs = 0;
   private echoMs = Infinity;
 
   constructor(private readonly clock: PaceClock) {}
+
+  /** A chunk of parameters is here, which took so many bytes on the link. */
+  arrived(bytes: number): void {
+    if (this.present >= 0) return;
+    const nowMs = this.clock.now();
+    const { arrival } = this;
+    this.arrival = arrival
+      ? { ...arrival, untilMs: nowMs, laterBytes: arrival.laterBytes + bytes }
+      : { sinceMs: nowMs, firstBytes: bytes, untilMs: nowMs, laterBytes: 0 };
+  }
 
   /**
    * The parameters of the round are here, and it is computed.
@@ -41,13 +57,10 @@ export class RoundPace {
     if (round === this.present) return;
     if (fromRound !== this.fromRound) this.beginAnew(fromRound);
     const nowMs = this.clock.now();
-    const [begunMs, computedMs] = [this.begunAtMs, this.computedAtMs];
-    if (begunMs !== undefined && computedMs !== undefined && round === this.present + 1) {
-      if (this.isWarm) {
-        this.stepMs = Math.min(this.stepMs, computedMs - begunMs);
-        this.waitMs = Math.min(this.waitMs, nowMs - computedMs);
-        this.rounds++;
-      }
+    if (this.begunAtMs !== undefined && this.computedAtMs !== undefined && round === this.present + 1) {
+      if (this.isWarm) this.stepMs = Math.min(this.stepMs, this.computedAtMs - this.begunAtMs);
+      this.waitMs = Math.min(this.waitMs, nowMs - this.computedAtMs);
+      this.rounds++;
       this.isWarm = true;
     }
     this.present = round;
@@ -82,10 +95,24 @@ export class RoundPace {
   get pace(): WorkerPace | undefined {
     const helloMs = this.clock.latencyMs();
     const latencyMs = helloMs && Math.min(helloMs, this.echoMs);
-    if (this.rounds === 0 || latencyMs === undefined) return undefined;
-    const { rounds, stepMs, waitMs, size, fromRound } = this;
+    if (latencyMs === undefined) return undefined;
+    const measured = this.stepMs < Infinity ? { rounds: this.rounds, stepMs: this.stepMs, waitMs: this.waitMs } : this.early(latencyMs);
+    if (!measured) return undefined;
+    const { size, fromRound } = this;
     const { cores } = this.clock;
     const also = { ...(cores === undefined ? {} : { cores }), ...(fromRound === undefined ? {} : { fromRound }) };
-    return { rounds, stepMs, waitMs, latencyMs, ...size, ...also };
+    return { ...measured, latencyMs, ...size, ...also };
+  }
+
+  /** When the second step is over: the shorter of the first round's exchange, and of one at the rate of the first generation. */
+  private early(latencyMs: number): Pick<WorkerPace, 'rounds' | 'stepMs' | 'waitMs'> | undefined {
+    const { arrival, begunAtMs, computedAtMs } = this;
+    if (this.fromRound !== undefined || !this.isWarm || begunAtMs === undefined || computedAtMs === undefined || !arrival) return undefined;
+    const { sinceMs, firstBytes, untilMs, laterBytes } = arrival;
+    // How long the first chunk took is not known. With most of the bytes in it there is no rate.
+    if (laterBytes < firstBytes) return undefined;
+    const wayMs = ((untilMs - sinceMs) * (firstBytes + laterBytes)) / laterBytes;
+    const waitMs = Math.min(this.waitMs, latencyMs + (1 + this.size.nodes) * wayMs);
+    return { rounds: this.rounds + 1, stepMs: computedAtMs - begunAtMs, waitMs };
   }
 }
