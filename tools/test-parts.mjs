@@ -135,6 +135,8 @@ export const PARTS = [
       'libs/ingest/src/hostile.test.ts',
       'libs/codecs/src/mutated.test.ts',
       'libs/exchange/src/transfer/rows.test.ts',
+      'libs/exchange/src/transports/hostile.test.ts',
+      'libs/hosting/src/mutated-parameters.test.ts',
       'libs/collectives/src/group-deaths.test.ts',
       'libs/strategies/src/',
       'apps/cli/src/verify/library.test.ts',

@@ -13,6 +13,8 @@ import { connect } from './connect.js';
 import { FrameReader } from './frame-reader.js';
 import { listen, type ListenOptions, type SocketListener } from './listen.js';
 
+/** Sockets that say nothing: `npm run soak` has more than most processes may open files by default. */
+const HALF_OPEN = process.env['PACELINE_SOAK'] === '1' ? 10_000 : 1_000;
 const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
 const HELLO: Message = {
   type: 'hello',
@@ -113,6 +115,19 @@ describe.each([
     return new Promise((resolve, reject) => socket.once('connect', () => resolve(socket)).once('error', reject));
   }
 
+  /** The kernel does not keep who dials a Unix socket waiting where too many do: it is to dial again. */
+  async function rawWhenThereIsRoom(): Promise<void> {
+    for (;;) {
+      const code = await raw().then(
+        () => undefined,
+        (error: NodeJS.ErrnoException) => error.code,
+      );
+      if (code === undefined) return;
+      if (code !== 'EAGAIN') throw new Error(`a socket could not be opened: ${code}`);
+      await sleep(5);
+    }
+  }
+
   async function refusalOf(bytes: Uint8Array): Promise<string | undefined> {
     const socket = await raw();
     const heard = refusalHeard(socket);
@@ -191,13 +206,13 @@ describe.each([
     expect(connections).toHaveLength(0);
   });
 
-  it('holds 1000 half-open sockets within its bound and lets a peer in', async () => {
+  it(`holds ${HALF_OPEN} half-open sockets within its bound and lets a peer in`, { timeout: 120_000 }, async () => {
     await start({ maxPending: 64, helloDeadlineMs: 5000 });
-    for (let i = 0; i < 10; i++) await Promise.all(Array.from({ length: 100 }, () => raw()));
+    for (let i = 0; i < HALF_OPEN / 100; i++) await Promise.all(Array.from({ length: 100 }, rawWhenThereIsRoom));
     for (const socket of sockets) socket.on('error', () => undefined);
     await stillServes();
     expect(listener.pendingCount).toBeLessThanOrEqual(64);
-    expect(listener.counters.refused.HELLO_EXPECTED).toBeGreaterThanOrEqual(1000 - 64);
+    expect(listener.counters.refused.HELLO_EXPECTED).toBeGreaterThanOrEqual(HALF_OPEN - 64);
   });
 
   it('refuses connections over its bound', async () => {
