@@ -5,7 +5,7 @@ import { RoundPace } from '../sync/round-pace.js';
 import { CodecPicking, type CodecPicker } from './codec-picking.js';
 import type { CoordinatedMember } from './membership.js';
 
-const PACE: WorkerPace = { rounds: 8, stepMs: 10, waitMs: 5, latencyMs: 1, nodes: 1, replicas: 2 };
+const PACE: WorkerPace = { rounds: 9, stepMs: 10, waitMs: 5, latencyMs: 1, nodes: 1, replicas: 2 };
 const MEASURED = { stepMs: 1, waitMs: 1, latencyMs: 1, bytesPerSecond: 1, denseBytes: 1, roundMs: 1, expectedMs: 1 };
 const INT8 = { kind: 'int8', parameters: 'int8' };
 const membersOf = (...ids: string[]) => ids.map((id) => ({ id, replicas: id === 'idle' ? [] : [0] }) as unknown as CoordinatedMember);

@@ -17,8 +17,8 @@ export interface CodecPicker {
   pick(paces: readonly WorkerPace[]): Omit<CodecChoice, 'fromRound'>;
 }
 
-/** So many rounds are measured, or rounds of so many milliseconds together, but two at least. */
-const ROUNDS = 8;
+/** So many exchanges are measured, eight beside that of the first round, or rounds of so many milliseconds together, but two at least. */
+const ROUNDS = 9;
 const MEASURED_MS = 2000;
 const FEWEST_ROUNDS = 2;
 

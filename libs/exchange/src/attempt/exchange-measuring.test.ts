@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { ExchangeMeasuring } from './exchange-measuring.js';
 import type { CoordinatedMember } from './membership.js';
 
-const PACE: WorkerPace = { rounds: 8, stepMs: 10, waitMs: 5, latencyMs: 1, nodes: 1, replicas: 2, cores: 4 };
+const PACE: WorkerPace = { rounds: 9, stepMs: 10, waitMs: 5, latencyMs: 1, nodes: 1, replicas: 2, cores: 4 };
 const membersOf = (...ids: string[]) => ids.map((id) => ({ id, replicas: id === 'idle' ? [] : [0] }) as unknown as CoordinatedMember);
 
 const NAMED = { isOpen: false, change: undefined };
