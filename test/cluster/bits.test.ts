@@ -5,27 +5,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DataPlane, pace, type RunView } from '@paceline/testkit';
 import { RESIDUAL_LOST, residualLossSchema } from '@paceline/protocol';
-import { CODECS, keepsRest, startWorkersOf, type CodecSpec, type RunSpecInput } from '@paceline/spec';
+import { startWorkersOf, type CodecSpec, type RunSpecInput } from '@paceline/spec';
+import { CODEC_OPTIONS, KEEPS_NOTHING, layer, SMALL } from './codec-cases.js';
 import { reference } from './references.js';
 
 const ROUNDS = 12;
 const base: RunSpecInput = { model: 'mlp', globalBatch: 60, replicas: 4, length: { rounds: ROUNDS }, seed: 7 };
 
-const layer = (class_name: string, config: object) => ({ class_name, config });
-/** What mlp-dropout has, in three chunks instead of fourteen: where replicas take many steps, or gradients are encoded, the reference computes for long. */
-const SMALL: RunSpecInput['model'] = {
-  topology: {
-    class_name: 'Sequential',
-    config: {
-      layers: [
-        layer('Dense', { name: 'hidden', units: 48, activation: 'relu', batch_input_shape: [null, 784] }),
-        layer('BatchNormalization', { name: 'norm' }),
-        layer('Dropout', { name: 'dropout', rate: 0.25 }),
-        layer('Dense', { name: 'digits', units: 10, activation: 'softmax' }),
-      ],
-    },
-  },
-};
 /** A table of 24,000 elements, of which each server has rows. */
 const pixelsAsIds: RunSpecInput['model'] = {
   topology: {
@@ -83,18 +69,10 @@ async function slowed(plane: DataPlane, run: RunView, share = 0.1, workers = pla
   }
 }
 
-/** All codecs that keep nothing of a replica: a run has equal bits with them wherever its replicas are computed. auto is none of its own. */
-const KEEPS_NOTHING = CODECS.filter((kind) => kind !== 'none' && kind !== 'auto' && !keepsRest({ kind, errorFeedback: false }));
 /** `npm run soak` has all of the cases below, the suite those that have the most in them. */
 const ALL = process.env['PACELINE_SOAK'] === '1';
 /** `npm run soak` kills a worker under each. */
 const KILLED_UNDER = ALL ? KEEPS_NOTHING : KEEPS_NOTHING.filter((kind) => kind === 'top-k');
-const CODEC_OPTIONS: Partial<Record<CodecSpec['kind'], Partial<CodecSpec>>> = {
-  'top-k': { density: 0.02 },
-  'random-k': { density: 0.1 },
-  threshold: { threshold: 1e-3 },
-};
-
 /** Codecs that keep something of each replica: one vector, two, and one with what its power iteration goes on from. */
 const KEEP = [
   ['error feedback', { kind: 'top-k', density: 0.02, errorFeedback: true }],
