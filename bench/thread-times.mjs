@@ -1,7 +1,10 @@
 /** Processor time of the threads of other processes, as Linux counts it. It means something on a busy machine too, where the clock does not. */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** @typedef {{ mainMs: number, othersMs: number }} ThreadTimes */
+/** @typedef {{ mainMs: number, othersMs: number, byThread: ReadonlyMap<string, number> }} ThreadTimes the last by the id of a thread, without the main one */
+
+/** /proc counts what it does not count in nanoseconds in hundredths of a second. */
+const TICK_MS = 10;
 
 /**
  * Since the process began; undefined where the system does not say.
@@ -10,14 +13,38 @@ import { readdirSync, readFileSync } from 'node:fs';
  */
 export function threadTimes(pid) {
   try {
-    let [mainMs, othersMs] = [0, 0];
+    let mainMs = 0;
+    const byThread = new Map();
     for (const thread of readdirSync(`/proc/${pid}/task`)) {
       const ms = Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0]) / 1e6;
-      if (thread === String(pid)) mainMs += ms;
-      else othersMs += ms;
+      if (thread === String(pid)) mainMs = ms;
+      else byThread.set(thread, ms);
     }
-    return { mainMs, othersMs };
+    return { mainMs, othersMs: [...byThread.values()].reduce((sum, ms) => sum + ms, 0), byThread };
   } catch {
     return undefined; // not Linux, or a thread has ended just now
   }
+}
+
+/**
+ * Of a process with all processes below it, those included that have ended and were waited for.
+ * @param {number} pid
+ * @returns {number} milliseconds since they began; not a number where the system does not say
+ */
+export function familyMs(pid) {
+  const own = threadTimes(pid);
+  if (!own) return Number.NaN;
+  return own.mainMs + own.othersMs + ofEndedMs(pid) + childrenOf(pid).reduce((sum, child) => sum + (familyMs(child) || 0), 0);
+}
+
+/** @param {number} pid */
+function ofEndedMs(pid) {
+  const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
+  const fields = text.slice(text.lastIndexOf(') ') + 2).split(' ');
+  return (Number(fields[13]) + Number(fields[14])) * TICK_MS;
+}
+
+/** @param {number} pid */
+function childrenOf(pid) {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number);
 }

@@ -233,6 +233,17 @@ const BENCHES: Readonly<
       rows: [{ what: 'paceline parameter-server sync, wasm', model: 'mlp', workers: 1, servers: 1, batchPerWorker: 4 }],
       figures: ['examplesPerSecond', 'lowest', 'highest', 'efficiency'],
     },
+    {
+      flags: '--stack --paces slow,quick --seconds 1 --repetitions 1 --batch 4 --workers 1'.split(' '),
+      rows: ['slow', 'quick'].map((pace) => ({ pace, workers: 1, servers: 1, batchPerWorker: 4 })),
+      figures: [
+        'roundsPerSecond',
+        ...['Server', 'WorkerMain', 'WorkerCompute', 'WorkerOthers', 'Api', 'Postgres', 'Redis', 'Gradient', 'Beside'].map(
+          (role) => `cpuMs${role}`,
+        ),
+        ...['api', 'postgres', 'redis'].map((role) => `${role}MsPerSecond`),
+      ],
+    },
   ],
   checkpoints: [
     {
