@@ -3,6 +3,8 @@ import { expect, test } from 'vitest';
 import { holdsData, injectFault } from '../faults/faults.js';
 import type { Cluster } from '../cluster.js';
 import { simulateSeed, type SeedOptions } from '../simulate.js';
+import { STREAMING } from '../run/gradient-shape.js';
+import { always } from './arranged.fixture.js';
 import { IS_SOAK, seeds, swept, type Sweep } from './sweep.fixture.js';
 import { neverTaken, takenUnreached, type Tally } from '../checks/tally.js';
 
@@ -106,6 +108,47 @@ test('13: one worker ten times slower, mode async: nobody blocks, and the others
   expect([outcome, fired]).toEqual(['SUCCEEDED', 1]);
   expect(ahead).toBeGreaterThan(2);
   expect(waits).toEqual([]);
+});
+
+/** Work items per virtual second of four replicas on four workers, one of which is four times slower from the beginning. */
+async function itemsPerSecond(mode: 'sync' | 'async' | 'ssp'): Promise<number> {
+  const [replicas, rounds] = [4, 32];
+  const shape = {
+    servers: 1,
+    replicas,
+    examples: 64,
+    globalBatch: 8,
+    rounds,
+    evalExamples: 0,
+    checkpointEveryRounds: 0,
+    standby: 0,
+  } as const;
+  const looks: { readonly done: number; readonly atMs: number }[] = [];
+  const arrange = (cluster: Cluster): void => {
+    const slow = cluster.workers[0]!;
+    slow.stepMs = [4 * slow.stepMs[0], 4 * slow.stepMs[1]];
+    always(cluster, () => {
+      const { coordinator, items: given } = cluster.control.coordinatorPart ?? {};
+      const done = given ? given.marks.count : replicas * (coordinator?.round ?? 0);
+      // Four workers have come, and none has nothing left to do, as at the end of a run.
+      const isBetween = coordinator?.seats().length === 4 && done > 0 && done <= (replicas * rounds) / 2;
+      if (isBetween && looks.at(-1)?.done !== done) looks.push({ done, atMs: cluster.world.nowMs });
+    });
+  };
+  const items = mode === 'sync' ? {} : { items: { stalenessBound: 4, nanShare: 0 } };
+  const options: SeedOptions = { seed: 11, mode, check: 'liveness', kinds: [], workers: 4, stepMs: [50, 60], arrange, ...items };
+  const result = await simulateSeed({ ...options, shape: mode === 'sync' ? Object.assign({ gradient: STREAMING }, shape) : shape });
+  expect(result).toMatchObject({ violation: undefined, outcome: 'SUCCEEDED', attempts: 1 });
+  const [first, last] = [looks[0]!, looks.at(-1)!];
+  return ((last.done - first.done) / (last.atMs - first.atMs)) * 1000;
+}
+
+test('one worker four times slower: mode ssp does more work items a second than sync, by what the bound lets it, and async more than ssp', async () => {
+  const [sync, ssp, free] = [await itemsPerSecond('sync'), await itemsPerSecond('ssp'), await itemsPerSecond('async')];
+  // Sync waits for the slow worker in every round of four items. Async waits for nobody: three workers do four times as many as the slow one.
+  expect(sync).toBeCloseTo(1000 / 55, -1);
+  expect(ssp).toBeGreaterThan(1.1 * sync);
+  expect(free).toBeGreaterThan(1.2 * ssp);
 });
 
 /** Worker w0 finds numbers, w1 finds NaN. What w0 sends is eaten where `eats` says so, and w0 dies when `shards` servers have applied a work item of it. */

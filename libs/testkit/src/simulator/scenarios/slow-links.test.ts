@@ -8,10 +8,11 @@ import { STREAMING } from '../run/gradient-shape.js';
 import type { RunMode } from '../run/async-run.js';
 import type { Leg, SimStream } from '../world/stream.js';
 
+const WORKERS = 2;
 const chunks = Array.from({ length: 4 }, () => ({ length: 4, section: 'trainable' as const }));
 const shape = {
   servers: 2,
-  replicas: 2,
+  replicas: WORKERS,
   chunks,
   rounds: 2,
   evalExamples: 0,
@@ -51,7 +52,17 @@ async function playSlow(
   plant?: Plant,
 ) {
   const items = mode === 'sync' ? undefined : { nanShare: 0, stalenessBound: 2 };
-  const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, mode, items, shape, plant } as const;
+  const options = {
+    seed: 3,
+    check: 'liveness',
+    kinds: [],
+    stepMs: [20, 60],
+    workers: WORKERS,
+    mode,
+    items,
+    shape: { ...shape, startWorkers: mode === 'sync' ? WORKERS : undefined },
+    plant,
+  } as const;
   const { result, cluster } = await play(options, (made) => {
     made.network.paces = (stream, frames) => {
       if (!isSlow(stream, made)) return undefined;
@@ -83,26 +94,27 @@ const CHUNK_BYTES = 1 << 20;
 /** 2 Mbit/s. */
 const BYTES_PER_MS = 250;
 
-/** What links of 2 Mbit/s carry, with chunks of 1 MiB, for each byte that is needed: each chunk once for whoever computes with it, or adds it up. */
+/** By the plan of the run, each chunk once for whoever computes with it, or adds it up: to each worker all generations, and from each the gradient of its replica in each round. */
+const NEEDED_CHUNKS = chunks.length * WORKERS * (shape.rounds + 1 + shape.rounds);
+
+/** What links of 2 Mbit/s carry, with chunks of 1 MiB, for each byte that is needed. */
 async function carriedPerNeeded(plant?: Plant): Promise<number> {
   let sentBytes = 0;
-  const needed = new Set<string>();
-  const count = ({ process, remote }: SimStream, frames: Uint8Array): void => {
+  const count = (_stream: SimStream, frames: Uint8Array): void => {
     for (const { header } of headersOf(frames)) {
       const isControl = header.type === FrameType.control;
       sentBytes += HEADER_BYTES + (isControl ? header.length : CHUNK_BYTES);
-      const { type, round: number, nodeLo, nodeHi, chunk } = header;
-      if (!isControl) needed.add(`${process.name} ${remote} ${type} ${number} ${nodeLo}-${nodeHi} ${chunk}`);
     }
   };
   await playSlow('sync', (stream) => isFromWorker(stream) || /^w\d/u.test(stream.remote), CHUNK_BYTES / BYTES_PER_MS, count, plant);
-  // Three generations, and two gradients.
-  expect(needed.size).toBeGreaterThanOrEqual(5 * chunks.length);
-  return sentBytes / (needed.size * (HEADER_BYTES + CHUNK_BYTES));
+  return sentBytes / (NEEDED_CHUNKS * (HEADER_BYTES + CHUNK_BYTES));
 }
 
 test('links of 2 Mbit/s, with chunks of 1 MiB: nobody is lost, and they carry at most 2 % more than what is needed', async () => {
-  expect(await carriedPerNeeded()).toBeLessThan(1.02);
+  const carried = await carriedPerNeeded();
+  // Less would say that the plan is another one.
+  expect(carried).toBeGreaterThanOrEqual(1);
+  expect(carried).toBeLessThan(1.02);
 });
 
 test('planted: a chunk that each worker sends twice is more than that, and so are workers that ask by a timer', async () => {
@@ -128,7 +140,7 @@ test('planted: a chunk that each worker sends twice is more than that, and so ar
       };
     },
   });
-  expect(byTimer).toBeGreaterThan(1.1);
+  expect(byTimer).toBeGreaterThan(1.05);
 });
 
 test('one of eight workers is lost while all push: no more is sent again than its own share', async () => {
