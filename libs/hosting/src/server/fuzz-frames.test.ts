@@ -30,7 +30,9 @@ import { expect, test } from 'vitest';
 import { gradientDecoderOf } from '../run-codecs.js';
 import { WorkerReceiver } from './receivers.js';
 
-const FRAMES = process.env['PACELINE_SOAK'] === '1' ? 1_000_000 : 8_000;
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+/** Frames with a mistake; between them as many go without. */
+const FRAMES = IS_SOAK ? 1_000_000 : 4_000;
 const FRAMES_OF_A_RUN = 400;
 const CHUNKS = 3;
 /** A matrix of 8 × 8, which power-sgd makes half as short. */
@@ -99,12 +101,18 @@ function sealed(header: Partial<FrameHeader>, payload: Uint8Array): Uint8Array {
   return bytes;
 }
 
-function mutatedMessage(round: number): Uint8Array {
+/** One of the messages, as it may be in this round. */
+function messageOf(round: number): Record<string, unknown> {
   const message: Record<string, unknown> = { ...pick(MESSAGES) };
   if ('round' in message) message['round'] = round;
   if ('replica' in message) message['replica'] = random(REPLICAS);
-  for (let n = Math.max(0, random(4) - 1); n > 0; n--) message[pick([...Object.keys(message), 'other'])] = pick(VALUES);
-  return encodeMessage(message as unknown as Message);
+  return message;
+}
+
+function mutated(message: Readonly<Record<string, unknown>>): Uint8Array {
+  const made = { ...message };
+  for (let n = Math.max(0, random(4) - 1); n > 0; n--) made[pick([...Object.keys(made), 'other'])] = pick(VALUES);
+  return encodeMessage(made as unknown as Message);
 }
 
 /** As an honest worker sends it: so that rounds go on between the mistakes. */
@@ -160,7 +168,8 @@ function payloadOf(spec: CodecSpec | undefined, round: number, replica: number, 
 }
 
 /** Flipped bits and words that matter, in a payload whose checksum is right: what the decoder has to find. */
-function spoilt(payload: Uint8Array): Uint8Array {
+function spoilt(sent: Uint8Array): Uint8Array {
+  const payload = sent.slice();
   const view = new DataView(payload.buffer);
   for (let left = random(4); left > 0; left--) {
     const at = random(payload.length);
@@ -171,18 +180,21 @@ function spoilt(payload: Uint8Array): Uint8Array {
 }
 const WORDS = [0, 1, LENGTH, LENGTH + 1, 0x7fffffff, 0xffffffff, 0x7fc00000, 0x7f800000, 0x7e967699, 0x80000000];
 
+/** A frame with a mistake: what is sent differs from what it is made of, which is without one. */
 function badFrame(round: number, codec: CodecSpec | undefined): Uint8Array {
-  const isControl = random(2) === 0;
-  const lo = random(REPLICAS);
-  const { payload: sent, ...fields } = isControl ? { payload: mutatedMessage(round) } : sentOf(codec, round, lo);
-  const payload = isControl ? sent : spoilt(sent);
-  const good = { type: isControl ? FrameType.control : FrameType.gradient, round, view: 1 + random(2), ...fields };
-  const header: Partial<FrameHeader> = isControl ? good : { ...good, nodeLo: lo, nodeHi: lo + 1 };
-  if (random(4) === 0) Object.assign(header, { [pick(HEADER_FIELDS)]: pick(NUMBERS) });
-  const bytes = sealed(header, payload);
-  // What a wire does: flipped bits, and frames that are cut short.
-  if (random(10) === 0) bytes[random(bytes.length)]! ^= 1 << random(8);
-  return random(20) === 0 ? bytes.subarray(0, random(bytes.length)) : bytes;
+  for (;;) {
+    const isControl = random(2) === 0;
+    const [lo, message] = [random(REPLICAS), messageOf(round)];
+    const { payload: sent, ...fields } = isControl ? { payload: encodeMessage(message as unknown as Message) } : sentOf(codec, round, lo);
+    const common = { type: isControl ? FrameType.control : FrameType.gradient, round, view: 1 + random(2), ...fields };
+    const good: Partial<FrameHeader> = isControl ? common : { ...common, nodeLo: lo, nodeHi: lo + 1 };
+    const header = random(4) === 0 ? { ...good, [pick(HEADER_FIELDS)]: pick(NUMBERS) } : good;
+    const bytes = sealed(header, isControl ? mutated(message) : spoilt(sent));
+    // What a wire does: flipped bits, and frames that are cut short.
+    if (random(10) === 0) bytes[random(bytes.length)]! ^= 1 << random(8);
+    const arriving = random(20) === 0 ? bytes.subarray(0, random(bytes.length)) : bytes;
+    if (Buffer.compare(arriving, sealed(good, sent)) !== 0) return arriving;
+  }
 }
 
 /** One run of a server, and the workers that are connected to it. */
@@ -320,16 +332,30 @@ class FuzzedRun {
   }
 }
 
+/** What the process holds when nothing is under way, in bytes. */
+function held(): { readonly heap: number; readonly rss: number } {
+  globalThis.gc!();
+  const { heapUsed, external, rss } = process.memoryUsage();
+  return { heap: heapUsed + external, rss };
+}
+/** By then everything has been compiled. */
+const SETTLED_SHARE = 0.25;
+/** 8 bytes a frame in the soak. */
+const MOST_HEAP_GROWTH = 8 << 20;
+/** Memories of arenas that are gone leave the process when the collector comes to them. */
+const MOST_RSS_GROWTH = 64 << 20;
+
 test(`${FRAMES} frames with mistakes: nothing fails, nothing goes on for ever, and no memory is kept`, { timeout: 3_600_000 }, () => {
   const refusals = new Map<string, number>();
-  let rounds = 0;
-  let mostBytes = 0;
-  for (let sent = 0; sent < FRAMES; sent += FRAMES_OF_A_RUN) {
-    const which = random(2 * CODEC_SPECS.length);
-    const run = new FuzzedRun(CODEC_SPECS[which]);
+  let [rounds, mostBytes, sent] = [0, 0, 0];
+  let settled: ReturnType<typeof held> | undefined;
+  while (sent < FRAMES) {
+    const run = new FuzzedRun(CODEC_SPECS[random(2 * CODEC_SPECS.length)]);
     for (let i = 0; i < FRAMES_OF_A_RUN && run.coordinator.table.state !== 'OVER'; i++) {
       const { round, view } = run.shard;
-      run.take(random(3) > 0 ? goodFrame(round, view, run.codec) : badFrame(round, run.codec));
+      const isBad = random(2) === 0;
+      run.take(isBad ? badFrame(round, run.codec) : goodFrame(round, view, run.codec));
+      if (isBad) sent++;
       mostBytes = Math.max(mostBytes, run.arena.bytesInUse);
     }
     rounds += run.shard.round;
@@ -337,7 +363,11 @@ test(`${FRAMES} frames with mistakes: nothing fails, nothing goes on for ever, a
     expect(run.faults).toEqual([]);
     expect(run.arena.bytesInUse).toBe(0);
     for (const [code, count] of run.refusals) refusals.set(code, (refusals.get(code) ?? 0) + count);
+    if (sent >= FRAMES * SETTLED_SHARE) settled ??= held();
   }
+  const end = held();
+  expect(end.heap - settled!.heap).toBeLessThan(MOST_HEAP_GROWTH);
+  expect(end.rss - settled!.rss).toBeLessThan(MOST_RSS_GROWTH);
   // It is known to reach what it is for.
   expect([...refusals.keys()]).toEqual(
     expect.arrayContaining([
