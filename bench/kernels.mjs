@@ -8,10 +8,16 @@
  * bars of their own: `ofReference`, how many times faster they are than the plain TypeScript of the same, and for those that change every element 0.5 of the
  * copy, for top-k 1 % 1.5 GB/s of gradient. With `--check` it exits with 1 when one does not hold. `--only codecs` measures those alone.
  *
+ * With `--peer-python PYTHON` numpy, and PyTorch where Python has it, do what the kernels for additions, scaling, checks, norms, SGD, momentum and Adam do, with
+ * one thread, over as many elements, in turn with them in each repetition: `ofNumpy` and `ofTorch` are how many times as fast a kernel is, in processor time. PyTorch
+ * takes its fused optimizers, which write the parameters over themselves.
+ *
  * `checksums` are the ways to take a checksum of bytes, each in GB summed per second of processor time.
  */
 import { parseArgs } from 'node:util';
-import { measureChecksums, measureKernels } from '@paceline/kernels';
+import { kernelsInTurn, measureChecksums } from '@paceline/kernels';
+import { median } from './median.mjs';
+import { startNumpy } from './numpy-peer.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -20,6 +26,7 @@ const { values: flags } = parseArgs({
     elements: { type: 'string', default: '16777216' },
     repetitions: { type: 'string', default: '9' },
     only: { type: 'string' },
+    'peer-python': { type: 'string' },
   },
 });
 const BAR = 0.7;
@@ -47,22 +54,61 @@ function barOf({ kernel, ofCopy, ofCached, divisions, gigabytesPerSecond, ofRefe
 /** @param {number} value */
 const round = (value) => Number(value.toFixed(2));
 const isOnly = flags.only === 'codecs';
-const rows = measureKernels({ elements: Number(flags.elements), repetitions: Number(flags.repetitions), onlyCodecs: isOnly }).map(
-  (row) => ({
-    kernel: row.kernel,
-    elements: row.elements,
-    bytesPerCall: row.bytesPerCall,
-    gigabytesPerSecond: round(row.gigabytesPerSecond),
-    ofCopy: round(row.ofCopy),
-    lowest: round(row.lowest),
-    highest: round(row.highest),
-    ofCached: round(row.ofCached),
-    divisions: row.divisions,
-    roots: row.roots,
-    ...(row.ofReference === undefined ? {} : { ofReference: round(row.ofReference) }),
-    ...barOf(row),
-  }),
-);
+const python = flags['peer-python'];
+
+/** @typedef {import('@paceline/kernels').KernelMeasurement} KernelMeasurement */
+/** @typedef {Map<string, { numpy: number[], torch: number[] }>} OfPeers milliseconds of a call, by kernel */
+
+/** @returns {Promise<{ measured: KernelMeasurement[], ofPeers: OfPeers }>} */
+async function measureInTurn() {
+  const measuring = kernelsInTurn({ elements: Number(flags.elements), repetitions: Number(flags.repetitions), onlyCodecs: isOnly });
+  /** @type {OfPeers} */
+  const ofPeers = new Map();
+  const peer = python === undefined ? undefined : await startNumpy(python, Number(flags.elements));
+  try {
+    for (;;) {
+      const { done, value } = measuring.next();
+      if (done) return { measured: value, ofPeers };
+      const times = await peer?.measure(value);
+      if (!times) continue;
+      const { numpy, torch } = ofPeers.get(value) ?? { numpy: [], torch: [] };
+      ofPeers.set(value, { numpy: [...numpy, times.numpy], torch: times.torch === undefined ? torch : [...torch, times.torch] });
+    }
+  } finally {
+    peer?.stop();
+  }
+}
+
+const { measured, ofPeers } = await measureInTurn();
+
+/**
+ * How many times as fast as its peers a kernel is.
+ * @param {KernelMeasurement} row
+ */
+function besidePeers({ kernel, bytesPerCall, gigabytesPerSecond }) {
+  const { numpy = [], torch = [] } = ofPeers.get(kernel) ?? {};
+  const ownMs = bytesPerCall / gigabytesPerSecond / 1e6;
+  return {
+    ...(numpy.length > 0 ? { ofNumpy: round(median(numpy) / ownMs) } : {}),
+    ...(torch.length > 0 ? { ofTorch: round(median(torch) / ownMs) } : {}),
+  };
+}
+
+const rows = measured.map((row) => ({
+  kernel: row.kernel,
+  elements: row.elements,
+  bytesPerCall: row.bytesPerCall,
+  gigabytesPerSecond: round(row.gigabytesPerSecond),
+  ofCopy: round(row.ofCopy),
+  lowest: round(row.lowest),
+  highest: round(row.highest),
+  ofCached: round(row.ofCached),
+  divisions: row.divisions,
+  roots: row.roots,
+  ...besidePeers(row),
+  ...(row.ofReference === undefined ? {} : { ofReference: round(row.ofReference) }),
+  ...barOf(row),
+}));
 const checksums = isOnly
   ? []
   : measureChecksums({ bytes: Number(flags.elements) * 4, repetitions: Number(flags.repetitions) }).map((row) => ({

@@ -48,7 +48,7 @@ const BENCHES: Readonly<
   kernels: [
     {
       flags: ['--elements', '4096', '--repetitions', '1'],
-      rows: ['copy', 'adam', 'lamb', 'lars', 'average'].map((kernel) => ({ kernel, elements: 4096, bar: 0.7 })),
+      rows: ['copy', 'addFinite', 'checksum', 'adam', 'lamb', 'lars', 'average'].map((kernel) => ({ kernel, elements: 4096, bar: 0.7 })),
       figures: ['bytesPerCall', 'gigabytesPerSecond', 'ofCached', 'ofCopy', 'lowest', 'highest', 'divisions', 'roots'],
     },
     {

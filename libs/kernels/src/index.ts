@@ -2,7 +2,15 @@ export { Arena, ArenaFullError, ARENA_MAXIMUM_BYTES, type ArenaOptions } from '.
 export { checksumOf, ChecksumStream, isSummedInPlace, sharedBuffer } from './checksum.js';
 export { levelBytes, quantizedBytes, signBytes } from './codec-kernels.js';
 export { KernelsMissingError, type Kernels } from './kernels.js';
-export { measureChecksums, measureKernels, type ChecksumMeasurement, type KernelMeasurement, type MeasureOptions } from './measure.js';
+export {
+  kernelsInTurn,
+  measureChecksums,
+  measureKernels,
+  type ChecksumMeasurement,
+  type KernelMeasurement,
+  type MeasuredKernel,
+  type MeasureOptions,
+} from './measure.js';
 export * as references from './references.js';
 export {
   EDGE_BYTES,

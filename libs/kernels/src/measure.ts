@@ -95,12 +95,21 @@ function middleOf(values: readonly number[]): number {
 }
 
 /** Measures every kernel, each time just after a copy of as many elements. Allocates `elements` × 6 float32. */
-export function measureKernels({
+export function measureKernels(options: MeasureOptions = {}): KernelMeasurement[] {
+  const measuring = kernelsInTurn(options);
+  for (;;) {
+    const { done, value } = measuring.next();
+    if (done) return value;
+  }
+}
+
+/** The same, with a stop after each repetition of a kernel, for something else to be measured in turn with it. */
+export function* kernelsInTurn({
   elements = 16 << 20,
   repetitions = 9,
   elementsPerFigure = 8 << 20,
   onlyCodecs = false,
-}: MeasureOptions = {}): KernelMeasurement[] {
+}: MeasureOptions = {}): Generator<MeasuredKernel, KernelMeasurement[]> {
   const bytes = elements * Float32Array.BYTES_PER_ELEMENT;
   const arena = Arena.create({ initialBytes: bytes * 6 + 65_536, maximumBytes: bytes * 6 + 1_048_576 });
   const at = Array.from({ length: 6 }, () => arena.alloc(bytes));
@@ -109,22 +118,25 @@ export function measureKernels({
   const cached = measured(kernels, cachedElements, at);
   const [calls, cachedCalls] = [Math.ceil(elementsPerFigure / elements), Math.ceil(elementsPerFigure / cachedElements)];
   const all = Object.entries(measured(kernels, elements, at)).filter(([, { reference }]) => reference || !onlyCodecs);
-  return all.map(([name, { streams, divisions = 0, roots = 0, run, prepare, reference }]) => {
+  const found: KernelMeasurement[] = [];
+  for (const [name, { streams, divisions = 0, roots = 0, run, prepare, reference }] of all) {
     const kernel = name as MeasuredKernel;
     for (const pointer of at) arena.f32(pointer, elements).forEach((_, i, values) => (values[i] = ((i % 1000) + 1) / 1000));
     if (reference) fillAsGradient(arena.f32(at[0]!, elements));
     prepare?.();
     for (let i = 0; i < 2; i++) run(); // lets the compiler tier up
-    const rows = Array.from({ length: repetitions }, () => {
+    const rows: { readonly own: number; readonly ofCopy: number; readonly ofCached: number }[] = [];
+    for (let repetition = 0; repetition < repetitions; repetition++) {
       const copy = cpuMs(calls, () => kernels.copy(at[4]!, at[3]!, elements));
       prepare?.();
       const own = cpuMs(calls, run);
       cached[kernel].prepare?.();
       const inCache = cpuMs(cachedCalls, cached[kernel].run);
-      return { own, ofCopy: (streams * copy) / (2 * own), ofCached: (inCache / cachedElements) * (elements / own) };
-    });
+      rows.push({ own, ofCopy: (streams * copy) / (2 * own), ofCached: (inCache / cachedElements) * (elements / own) });
+      yield kernel;
+    }
     const shares = rows.map(({ ofCopy }) => ofCopy);
-    return {
+    found.push({
       kernel,
       elements,
       bytesPerCall: streams * bytes,
@@ -136,8 +148,9 @@ export function measureKernels({
       divisions,
       roots,
       ofReference: reference && timesFaster(reference, middleOf(rows.map(({ own }) => own)) / elements, elements),
-    };
-  });
+    });
+  }
+  return found;
 }
 
 /** The references take long, and as long for each element however many there are. */
