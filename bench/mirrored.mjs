@@ -9,13 +9,21 @@
  * backend with one thread, which has no gradient of a convolution: the small CNN of tf.js alone runs on its cpu backend, in JavaScript. `ofStock` is how many times as fast as tf.js alone
  * a path is, `ofOneThread` how many times as fast as one thread.
  *
+ * With `--tfjs-node FOLDER` (where @tensorflow/tfjs-node is installed) tf.js on TensorFlow with two threads is one more path, and `ofTfjsNode` is beside it. The bar is not held to it.
+ *
+ * `finalLoss` is the mean loss of the last of three epochs over `--stock-batches` batches (of the large models a tenth), the same for each path, from the same weights, over `--seeds` of them;
+ * `lossOff` is how far a path is from the first one, as the largest relative difference of a seed. Losses take no part in the times.
+ *
  * Evaluation has no gradient: tf.js computes the CNN on its wasm backend then.
  *
  * With `--check` it exits with 1 when two threads are not 8 times as fast as tf.js alone, or not 1.7 times as fast as one thread.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
+import { createRequire } from 'node:module';
+import path from 'node:path';
 import { parseArgs } from 'node:util';
+import { prepareForTensorflow } from '@paceline/tensorflow-addon';
 import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({
@@ -30,6 +38,8 @@ const { values: flags } = parseArgs({
     check: { type: 'boolean', default: false },
     pipelines: { type: 'string', default: '1' },
     'micro-batches': { type: 'string' },
+    seeds: { type: 'string', default: '3' },
+    'tfjs-node': { type: 'string' },
     child: { type: 'string' },
   },
 });
@@ -87,13 +97,58 @@ const MODELS = {
     isLarge: true,
   },
 };
-/** @type {Readonly<Record<string, { name: string, threads: number, isCut?: boolean }>>} */
+/** @type {Readonly<Record<string, { name: string, threads: number, isCut?: boolean }>>} threads of a strategy */
 const PATHS = {
   stock: { name: 'tf.js alone', threads: 0 },
+  native: { name: 'tf.js on TensorFlow (tfjs-node), 2 threads', threads: 0 },
   one: { name: 'MirroredStrategy, 1 thread', threads: 1 },
   two: { name: 'MirroredStrategy, 2 threads', threads: 2 },
   stages: { name: 'ModelParallelStrategy, 2 stages', threads: 2, isCut: true },
 };
+
+const NATIVE_THREADS = '2';
+const LOSS_EPOCHS = 3;
+
+/**
+ * The tf.js of a path, on its backend.
+ * @param {string} model
+ * @param {string} kind
+ * @returns {Promise<{ tf: typeof import('@tensorflow/tfjs-core'), tfl: Layers }>}
+ */
+async function tfjsOf(model, kind) {
+  if (kind === 'native') {
+    const native = createRequire(path.resolve(flags['tfjs-node'] ?? '.', 'package.json'))('@tensorflow/tfjs-node');
+    return { tf: native, tfl: native };
+  }
+  const [tf, tfl, { setThreadsCount }] = await Promise.all([
+    import('@tensorflow/tfjs-core'),
+    import('@tensorflow/tfjs-layers'),
+    import('@tensorflow/tfjs-backend-wasm'),
+    import('@tensorflow/tfjs-backend-cpu'),
+  ]);
+  setThreadsCount(1);
+  await tf.setBackend(kind === 'stock' && model === 'cnn' && flags.act === 'fit' ? 'cpu' : 'wasm');
+  return { tf, tfl };
+}
+
+/**
+ * Glorot's uniform initial values of a variable, from a seed: the same for each path.
+ * @param {readonly number[]} shape
+ * @param {number} seed
+ */
+function initialValues(shape, seed) {
+  const size = shape.reduce((product, side) => product * side, 1);
+  if (shape.length < 2) return new Float32Array(size);
+  const outputs = shape.at(-1) ?? 1;
+  const bound = Math.sqrt(6 / (size / outputs + (outputs * size) / outputs / (shape.at(-2) ?? 1)));
+  let state = seed;
+  return Float32Array.from({ length: size }, () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return bound * (((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 31 - 1);
+  });
+}
 
 /**
  * In the child: trains one epoch whenever it is told to, and answers with the examples per second.
@@ -101,23 +156,21 @@ const PATHS = {
  * @param {string} kind
  */
 async function serve(model, kind) {
-  const [tf, tfl, { setThreadsCount }, { MirroredStrategy, ModelParallelStrategy }] = await Promise.all([
-    import('@tensorflow/tfjs-core'),
-    import('@tensorflow/tfjs-layers'),
-    import('@tensorflow/tfjs-backend-wasm'),
+  const [{ tf, tfl }, { MirroredStrategy, ModelParallelStrategy }] = await Promise.all([
+    tfjsOf(model, kind),
     import('@paceline/strategies'),
-    import('@tensorflow/tfjs-backend-cpu'),
   ]);
   const { threads, isCut } = PATHS[kind] ?? PATHS.stock;
-  setThreadsCount(1);
   tf.enableProdMode();
-  await tf.setBackend(threads === 0 && model === 'cnn' && flags.act === 'fit' ? 'cpu' : 'wasm');
   const { batch, inputShape, layers, isLarge } = MODELS[model] ?? MODELS.mlp;
-  const batches = Number(threads === 0 ? flags['stock-batches'] : flags.batches);
-  const examples = batch * Math.ceil(isLarge ? batches / 10 : batches);
-  const pixels = Float32Array.from({ length: examples * 784 }, (_, i) => ((i * 7919) % 5 === 0 ? ((i * 37) % 101) / 101 : 0));
-  const xs = tf.tensor(pixels, [examples, ...inputShape]);
-  const ys = tf.cast(tf.oneHot(tf.tensor1d(Int32Array.from({ length: examples }, (_, i) => i % 10)), 10), 'float32');
+  const rowsOf = (/** @type {string} */ batches) => batch * Math.ceil(Number(batches) / (isLarge ? 10 : 1));
+  const examples = rowsOf(flags[kind === 'stock' ? 'stock-batches' : 'batches']);
+  const dataOf = (/** @type {number} */ count) => {
+    const pixels = Float32Array.from({ length: count * 784 }, (_, i) => ((i * 7919) % 5 === 0 ? ((i * 37) % 101) / 101 : 0));
+    const classes = tf.tensor1d(Int32Array.from({ length: count }, (_, i) => i % 10));
+    return { xs: tf.tensor(pixels, [count, ...inputShape]), ys: tf.cast(tf.oneHot(tf.cast(classes, 'int32'), 10), 'float32') };
+  };
+  const { xs, ys } = dataOf(examples);
   const build = () => {
     const net = tfl.sequential({ layers: layers(tfl, inputShape) });
     net.compile({ optimizer: 'adam', loss: 'categoricalCrossentropy', metrics: ['accuracy'] });
@@ -139,8 +192,20 @@ async function serve(model, kind) {
     else tf.dispose(net.evaluate(xs, ys, { batchSize: batch }));
     return examples / ((performance.now() - startMs) / 1000);
   };
-  for (let i = 0; i < (threads === 0 ? 1 : Number(flags['warm-up'])); i++) await epoch();
-  process.on('message', async () => process.send?.(await epoch()));
+  const losses = async () => {
+    const few = dataOf(rowsOf(flags['stock-batches']));
+    const found = [];
+    for (let seed = 0; seed < Number(flags.seeds); seed++) {
+      const fresh = strategy ? strategy.scope(build) : build();
+      fresh.setWeights(fresh.getWeights().map(({ shape }, i) => tf.tensor(initialValues(shape, 1_000 * seed + i), shape)));
+      const { history } = await fresh.fit(few.xs, few.ys, { epochs: LOSS_EPOCHS, batchSize: batch, verbose: 0, shuffle: false });
+      found.push(Number(history['loss']?.at(-1)));
+      fresh.dispose();
+    }
+    return found;
+  };
+  for (let i = 0; i < (kind === 'stock' ? 1 : Number(flags['warm-up'])); i++) await epoch();
+  process.on('message', async (what) => process.send?.(what === 'losses' ? await losses() : await epoch()));
   process.send?.('ready');
 }
 
@@ -149,34 +214,62 @@ async function serve(model, kind) {
  * @param {string} kind
  */
 async function start(model, kind) {
-  const passed = /** @type {const} */ (['act', 'batches', 'stock-batches', 'warm-up', 'pipelines']).flatMap((name) => [
-    `--${name}`,
-    flags[name],
-  ]);
-  const cut = flags['micro-batches'] ? ['--micro-batches', flags['micro-batches']] : [];
-  const child = fork(new URL(import.meta.url), ['--child', `${model} ${kind}`, ...passed, ...cut]);
+  const passed = /** @type {const} */ ([
+    'act',
+    'batches',
+    'stock-batches',
+    'warm-up',
+    'pipelines',
+    'micro-batches',
+    'seeds',
+    'tfjs-node',
+  ]).flatMap((name) => (flags[name] ? [`--${name}`, flags[name]] : []));
+  const threads = { TF_NUM_INTRAOP_THREADS: NATIVE_THREADS, OMP_NUM_THREADS: NATIVE_THREADS };
+  const env = kind === 'native' ? prepareForTensorflow(Object.assign({}, process.env, threads)) : process.env;
+  const child = fork(new URL(import.meta.url), ['--child', `${model} ${kind}`, ...passed], { env });
   const gone = new AbortController();
   child.once('exit', () => gone.abort(new Error(`the process of ${kind} ended; what it said is above`)));
   const answer = async () => (await once(child, 'message', { signal: AbortSignal.any([gone.signal, AbortSignal.timeout(600_000)]) }))[0];
   await answer();
+  /** @param {'epoch' | 'losses'} what */
+  const ask = (what) => {
+    const waiting = answer();
+    child.send(what);
+    return waiting;
+  };
   return {
-    measure: () => {
-      const waiting = answer();
-      child.send('epoch');
-      return waiting;
-    },
+    measure: () => ask('epoch'),
+    /** @returns {Promise<number[]>} */
+    losses: () => ask('losses'),
     stop: () => child.kill(),
+  };
+}
+
+/**
+ * @param {readonly number[]} losses by seed
+ * @param {readonly number[]} first those of the first path
+ */
+function lossOf(losses, first) {
+  if (losses.length === 0) return {};
+  const off = losses.map((loss, seed) => Math.abs(loss / (first[seed] ?? Number.NaN) - 1));
+  return {
+    finalLoss: Number((losses.reduce((sum, loss) => sum + loss, 0) / losses.length).toFixed(6)),
+    lossOff: Number(Math.max(...off).toPrecision(2)),
   };
 }
 
 /** @param {string} model */
 async function measured(model) {
-  const kinds = Object.keys(PATHS).filter((kind) => kind !== 'stock' || !MODELS[model]?.isLarge);
+  const kinds = Object.keys(PATHS).filter((kind) =>
+    kind === 'native' ? flags['tfjs-node'] !== undefined : kind !== 'stock' || !MODELS[model]?.isLarge,
+  );
   const processes = [];
   for (const kind of kinds) processes.push(await start(model, kind));
   /** @type {number[][]} */
   const figures = kinds.map(() => []);
   for (let i = 0; i < Number(flags.repetitions); i++) for (const [k, child] of processes.entries()) figures[k]?.push(await child.measure());
+  const losses = [];
+  if (flags.act === 'fit') for (const child of processes) losses.push(await child.losses());
   for (const child of processes) child.stop();
   const medians = figures.map(median);
   return kinds.map((kind, k) => {
@@ -198,6 +291,8 @@ async function measured(model) {
       highest: Math.round(Math.max(...values)),
       ofStock,
       ofOneThread,
+      ...(kinds.includes('native') ? { ofTfjsNode: timesOf('native') } : {}),
+      ...lossOf(losses[k] ?? [], losses[0] ?? []),
       ...(isTwo ? { holds: (ofStock ?? Infinity) >= BARS.ofStock && (ofOneThread ?? 0) >= BARS.ofOneThread } : {}),
     };
   });

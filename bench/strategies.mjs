@@ -9,6 +9,7 @@
  * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
  * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux). workerPeakMB is the largest resident memory of a worker
  * in a run (VmHWM, Linux). It is told where `--only` leaves one row: a process keeps memory of the runs before. `--only` takes some kinds of strategies.
+ * `--engine wasm,tensorflow` measures each of them with each of these engines, in turn; tensorflow needs `paceline engine install tensorflow`.
  *
  * With `--peer-python PYTHON --peer-folder FOLDER` each repetition also runs the peer scripts (`--peers`), with the same number of steps and the same batch per worker: PyTorch's
  * DistributedDataParallel (torch_ddp.py) and TensorFlow's MultiWorkerMirroredStrategy (tf_mwms.py). With `--check` it exits with 1 when multi-worker-mirrored is slower than
@@ -17,6 +18,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { parseRunSpec, roundGrid, roundsOf } from '@paceline/spec';
+import { tensorflowEngines } from '@paceline/tensorflow-addon';
 import { Stack } from '@paceline/testkit';
 import { median } from './median.mjs';
 import { peerFigure } from './peers.mjs';
@@ -25,6 +27,7 @@ const { values: flags } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
     model: { type: 'string', default: 'mlp' },
+    engine: { type: 'string', default: 'wasm' },
     workers: { type: 'string', default: '2' },
     replicas: { type: 'string' },
     only: { type: 'string' },
@@ -67,8 +70,19 @@ const MNIST_EXAMPLES = 60_000;
 /** /proc counts processor time in hundredths of a second. */
 const TICK_MS = 10;
 
-/** @typedef {{ strategy: NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, workers: number, threads: number }} Row */
-/** @type {readonly Row[]} */
+/** @typedef {NonNullable<import('@paceline/spec').RunSpecInput['engine']>} Engine */
+/** @typedef {{ strategy: NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, workers: number, threads: number }} Kind */
+/** @typedef {Kind & { engine: Engine }} Row */
+/** @type {readonly Engine[]} */
+const ENGINES = ['wasm', 'wasm-relaxed', 'tensorflow'];
+const engines = flags.engine.split(',').map((given) => {
+  const engine = ENGINES.find((each) => each === given);
+  if (!engine) throw new Error(`--engine takes ${ENGINES.join(', ')}, not "${given}"`);
+  return engine;
+});
+if (engines.includes('tensorflow') && tensorflowEngines().length === 0)
+  throw new Error('TensorFlow is not installed here: npx paceline engine install tensorflow');
+/** @type {readonly Kind[]} */
 const ALL_ROWS = [
   { strategy: { kind: 'parameter-server', servers, startWorkers: workers }, workers, threads: 1 },
   { strategy: { kind: 'parameter-server', servers }, workers: 1, threads: 1 },
@@ -79,7 +93,9 @@ const ALL_ROWS = [
   ...(workers > 1 ? [/** @type {const} */ ({ strategy: { kind: 'model-parallel', stages: 2 }, workers: 1, threads: 2 })] : []),
 ];
 
-const ROWS = ALL_ROWS.filter(({ strategy: { kind } }) => flags.only === undefined || flags.only.split(',').includes(kind));
+const ROWS = ALL_ROWS.filter(({ strategy: { kind } }) => flags.only === undefined || flags.only.split(',').includes(kind)).flatMap((row) =>
+  engines.map((engine) => ({ ...row, engine })),
+);
 
 /** The names of the peers in the table. */
 const PEERS = /** @type {Readonly<Record<string, string>>} */ ({
@@ -137,6 +153,7 @@ async function trained(stack, row, seed) {
   /** @type {import('@paceline/spec').RunSpecInput} */
   const input = {
     model: model === 'deep' ? DEEP : model,
+    engine: row.engine,
     globalBatch: batch * replicas,
     replicas,
     length: { rounds },
@@ -173,12 +190,14 @@ async function trained(stack, row, seed) {
   };
 }
 
-const stack = await Stack.start({ servers, workers });
+const stack = await Stack.start({ servers, workers: 0 });
+const home = process.env.PACELINE_HOME;
 /** @type {{ speed: number, cpu: number, peak: number }[][]} */
 const figures = ROWS.map(() => []);
 /** @type {Map<string, number[]>} */
 const ofPeers = new Map(peers.map((script) => [script, []]));
 try {
+  await Promise.all(Array.from({ length: workers }, () => stack.addWorker(home ? { PACELINE_HOME: home } : {})));
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
     for (const [i, row] of ROWS.entries()) figures[i]?.push(await trained(stack, row, repetition));
     for (const [script, speeds] of ofPeers) {

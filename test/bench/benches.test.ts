@@ -196,17 +196,32 @@ const BENCHES: Readonly<
   ],
   mirrored: [
     {
-      flags: ['--only', 'mlp', '--batches', '2', '--stock-batches', '1', '--repetitions', '1'],
+      flags: ['--only', 'mlp', '--batches', '2', '--stock-batches', '1', '--repetitions', '1', '--seeds', '1'],
       rows: ['tf.js alone', 'MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
         what,
         model: 'mlp',
         batch: 128,
         repetitions: 1,
       })),
-      figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread'],
+      figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread', 'finalLoss', 'lossOff'],
     },
     {
-      flags: ['--only', 'deep', '--batches', '1', '--warm-up', '1', '--repetitions', '1', '--pipelines', '2', '--micro-batches', '1'],
+      flags: [
+        '--only',
+        'deep',
+        '--batches',
+        '1',
+        '--warm-up',
+        '1',
+        '--repetitions',
+        '1',
+        '--seeds',
+        '1',
+        '--pipelines',
+        '2',
+        '--micro-batches',
+        '1',
+      ],
       rows: ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
         what,
         model: 'deep',
@@ -220,7 +235,7 @@ const BENCHES: Readonly<
     {
       flags: [...'--rounds 5 --repetitions 1 --batch 4 --steps-per-execution 5'.split(' '), '--only', 'multi-worker-mirrored,hybrid,tpu'],
       rows: [
-        { strategy: 'multi-worker-mirrored', model: 'mlp', workers: 2, threads: 1 },
+        { strategy: 'multi-worker-mirrored', model: 'mlp', engine: 'wasm', workers: 2, threads: 1 },
         { strategy: 'hybrid', model: 'mlp', workers: 1, threads: 2 },
         { strategy: 'tpu', model: 'mlp', workers: 1, threads: 2 },
       ],
