@@ -1,5 +1,6 @@
 /** What the api makes of events of a coordinator: what a codec has lost of replicas, along the lineage of the weights, and what the first rounds take, with strategy auto. */
 import { RESIDUAL_LOST } from '@paceline/protocol';
+import { parseRunSpec, workerBytes, type ModelDescription } from '@paceline/spec';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { isBeforeLocalUpdates } from '../../apps/api/src/runs/strategy-choice.js';
@@ -109,4 +110,36 @@ test('what the first rounds take makes a run of strategy auto one of local updat
     Promise.all([1, 2].map((attempt) => isBeforeLocalUpdates(transaction, id, attempt))),
   );
   expect(areBefore).toEqual([true, false]);
+});
+
+test.each([
+  ['memory for two', { threads: 2 }, {}],
+  ['an engine of one thread that it has chosen', undefined, { engine: 'auto' }],
+] as const)('a worker with eight cores gets compute threads by what the first rounds take: %s', async (_, threads, more) => {
+  const asked = { strategy: { kind: 'auto' }, replicas: 4, ...more };
+  const { id, coordinator, worker } = await fleet.training(plane, asked);
+  worker.stop();
+  const database = plane.api.app.get(Database);
+  const row = await database.run.findUniqueOrThrow({ where: { id } });
+  const { parameterCount, stateCount } = row.model as unknown as ModelDescription;
+  const parsed = parseRunSpec({ ...asked, strategy: { kind: 'hybrid', threads: 2 } });
+  const memoryBytes = parsed.ok ? workerBytes(parsed.spec, parameterCount + stateCount) : 0;
+  const engines = [{ name: 'tensorflow', fingerprint: null, examplesPerSecond: null, isChosen: true }];
+  await fleet.report({ kind: 'heartbeat', role: 'worker', member: fleet.member('worker', worker.id, { runId: id, memoryBytes, engines }) });
+  const data = { stepMs: 80, waitMs: 4, latencyMs: 0, denseBytes: 1e6, nodes: 1, workers: 1, servers: 1, cores: 8 };
+  await coordinator.publish([...coordinator.rounds(0, 5), { kind: 'event', type: 'strategy.measured', message: 'measured', data }]);
+  await coordinator.acknowledged();
+  const { spec, status } = await database.run.findUniqueOrThrow({ where: { id } });
+  const picked = await database.runEvent.findFirstOrThrow({ where: { runId: id, type: 'strategy.picked' } });
+  if (threads) {
+    expect(spec).toMatchObject({ strategy: { kind: 'hybrid', servers: 1, ...threads } });
+    expect(status).not.toBe('RUNNING'); // the next attempt has them
+    expect(picked.message).toMatch(
+      /picked hybrid: .*with hybrid .* in 2 compute threads of each worker; .*; 8 cores for each worker: hybrid saves/,
+    );
+  } else {
+    expect(spec).toMatchObject({ strategy: { kind: 'parameter-server' } });
+    expect(picked.message).toMatch(/since with more: engine tensorflow, which a worker has chosen/);
+  }
+  coordinator.fallSilent();
 });

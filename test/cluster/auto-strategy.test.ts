@@ -35,12 +35,13 @@ function expectPickFits({ kind, why }: { readonly kind: string; readonly why: st
     const saved = Number(/: that saves (\d+) %$/.exec(why)?.[1]);
     expect(byWorkers, why).toBeLessThan(byServers);
     // A switch has to save 15 % and 3 ms, or 30 % on one core; the times are printed in whole ms from 10 ms on.
-    expect(saved, why).toBeGreaterThanOrEqual(why.includes('; 1 core for each worker') ? 30 : 15);
+    expect(saved, why).toBeGreaterThanOrEqual(/; (1 core for each worker|[23] cores for 2 workers)/.test(why) ? 30 : 15);
     expect(megabytesPerSecond, why).toBeLessThanOrEqual(260);
     expect(byServers - byWorkers, why).toBeGreaterThanOrEqual(2);
     expect(Math.abs(saved / 100 - (byServers - byWorkers) / byServers), why).toBeLessThan(2 / byServers + 0.01);
     return;
   }
+  if (kind === 'hybrid') return expect(why).toMatch(/; with hybrid .* in \d+ compute threads of each worker; .*: hybrid saves \d+ %; /);
   expect(kind, why).toBe('parameter-server');
   if (why.endsWith(': the wait is work of the processes, which the links do not bound'))
     return expect(megabytesPerSecond, why).toBeGreaterThanOrEqual(260);

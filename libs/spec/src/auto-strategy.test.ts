@@ -11,7 +11,7 @@ function specOf(input: RunSpecInput = {}): RunSpec {
   return result.spec;
 }
 
-/** Two workers and a server, over links of ten megabytes a second: four of a megabyte on that of the server. */
+/** Two workers of one core and a server, over links of ten megabytes a second: four of a megabyte on that of the server. */
 const SLOW: MeasuredExchange = {
   stepMs: 50,
   waitMs: 400,
@@ -20,7 +20,7 @@ const SLOW: MeasuredExchange = {
   nodes: 1,
   workers: 2,
   servers: 1,
-  cores: 2,
+  cores: 1,
 };
 
 test.each<[what: string, more: Partial<MeasuredExchange>, shardWorkers: number, picked: string, why: RegExp]>([
@@ -34,9 +34,22 @@ test.each<[what: string, more: Partial<MeasuredExchange>, shardWorkers: number, 
   ['two servers, which share the load', { servers: 2, waitMs: 200 }, 2, 'multi-worker-mirrored', /saves 40 %/],
   ['latency alone', { latencyMs: 400 }, 2, 'parameter-server', /wait is work of the processes/],
   ['a fast link', { waitMs: 4 }, 2, 'parameter-server', /wait is work of the processes/],
-  ['a long step', { stepMs: 5000 }, 2, 'parameter-server', /saves less than 15 % and 3 ms/],
-  ['one core for a worker, where little is saved', { stepMs: 900, cores: 1 }, 2, 'parameter-server', /saves less than 30 %/],
-  ['the same with two cores', { stepMs: 900 }, 2, 'multi-worker-mirrored', /saves 23 %/],
+  ['a long step', { stepMs: 5000 }, 2, 'parameter-server', /saves less than 30 % and 3 ms/],
+  ['one core for a worker, where little is saved', { stepMs: 900 }, 2, 'parameter-server', /saves less than 30 %/],
+  [
+    'two cores for a worker with one replica',
+    { stepMs: 900, cores: 2, workers: 4 },
+    4,
+    'multi-worker-mirrored',
+    /2 cores for each worker: that saves 25 %$/,
+  ],
+  [
+    'cores that two workers share',
+    { cores: 2, workersOnMachine: 2 },
+    2,
+    'multi-worker-mirrored',
+    /; 2 cores for 2 workers of one machine:/,
+  ],
   ['a worker that takes no shard', {}, 1, 'parameter-server', /1 worker of 2 can hold/],
   ['one worker alone sends nothing then', { workers: 1, waitMs: 200 }, 1, 'multi-worker-mirrored', /for 0\.00 MB.*saves 80 %/],
 ])('%s', (_, more, shardWorkers, picked, why) => {
@@ -46,6 +59,103 @@ test.each<[what: string, more: Partial<MeasuredExchange>, shardWorkers: number, 
     picked === 'parameter-server' ? { kind: picked, servers: 1 } : { kind: picked, workers: measured.workers },
   );
   expect(said).toMatch(why);
+});
+
+test.each<[what: string, more: Partial<MeasuredExchange>, input: RunSpecInput, picked: object, why: RegExp]>([
+  [
+    'a fast link: servers, and a thread for each replica of a worker',
+    { waitMs: 4, cores: 16 },
+    {},
+    { kind: 'hybrid', servers: 1, threads: 2, accumulate: 1 },
+    /round takes 54 ms: 50 ms step.*; with hybrid 35 ms are expected, in 2 compute threads of each worker; .*16 cores for each worker: hybrid saves 35 %; the wait is work/,
+  ],
+  [
+    'a slow link: the workers hold the shards, and compute in threads',
+    { cores: 2 },
+    {},
+    { kind: 'multi-worker-mirrored', workers: 2, threads: 2 },
+    /with multi-worker-mirrored 131 ms are expected, for 1\.00 MB, in 2 compute threads of each worker; .*: that saves 71 %$/,
+  ],
+  [
+    'one worker alone',
+    { workers: 1, waitMs: 200, cores: 8 },
+    {},
+    { kind: 'mirrored', threads: 4 },
+    /with mirrored 22 ms are expected, for 0\.00 MB, in 4 compute threads of each worker; 8 cores for each worker: that saves 91 %$/,
+  ],
+  [
+    'one worker that others may join, over a fast link',
+    { workers: 1, waitMs: 4, cores: 3 },
+    {},
+    // Three threads for four replicas would take two turns, as two do.
+    { kind: 'hybrid', threads: 2 },
+    /in 2 compute threads of each worker; .*3 cores/,
+  ],
+  ['a core for each worker of a machine', { waitMs: 4, cores: 3, workersOnMachine: 2 }, {}, { kind: 'parameter-server' }, /3 cores for 2/],
+  ['a step that is short', { stepMs: 5, waitMs: 1, cores: 2 }, {}, { kind: 'parameter-server' }, /2 cores for each worker: the wait/],
+  [
+    'an exchange beside which a step is short',
+    { stepMs: 20, waitMs: 400, latencyMs: 400, cores: 2 },
+    {},
+    { kind: 'parameter-server' },
+    /2 cores for each/,
+  ],
+  [
+    'an engine of one thread',
+    { waitMs: 4, cores: 2 },
+    { engine: 'tensorflow' },
+    { kind: 'parameter-server' },
+    /; in one compute thread of each worker, since with more: engine tensorflow does not go with hybrid/,
+  ],
+  [
+    'a codec',
+    { waitMs: 4, cores: 2 },
+    { codec: { kind: 'int8' } },
+    { kind: 'parameter-server' },
+    /; in one compute thread of each worker, since with more: codec\.kind int8 does not go with hybrid/,
+  ],
+  [
+    'local updates, where they are allowed',
+    { cores: 2 },
+    { strategy: { kind: 'auto', allowedLocalSteps: 20 } },
+    { kind: 'local-update', threads: 2, localSteps: 20 },
+    /local updates: 51 ms are expected for a step in 2 compute threads of each worker, .*: that saves 61 %$/,
+  ],
+])('threads of workers with several cores: %s', (_, more, input, picked, why) => {
+  const { strategy, why: said } = pickStrategy(specOf(input), { ...SLOW, ...more }, 2);
+  expect(said).toMatch(why);
+  expect(strategy).toMatchObject(picked);
+  if (!('threads' in picked)) expect(strategy).not.toHaveProperty('threads');
+  expect(parseRunSpec({ ...specOf(input), strategy }).ok, 'it is a spec of its own').toBe(true);
+});
+
+test('of the threads that would pay a worker gets as many as it has the memory for', () => {
+  const measured = { ...SLOW, workers: 1, waitMs: 4, cores: 8 };
+  const atMost =
+    (most: number) =>
+    ({ strategy }: RunSpec): string | undefined =>
+      'threads' in strategy && strategy.threads! > most ? `a worker has the memory for ${most} threads` : undefined;
+  const picks = [4, 3, 2, 1].map((most) => pickStrategy(specOf(), measured, 1, atMost(most)));
+  expect(picks.map(({ strategy }) => ('threads' in strategy ? strategy.threads : 1))).toEqual([4, 2, 2, 1]);
+  expect(picks[3]).toMatchObject({
+    strategy: { kind: 'parameter-server' },
+    why: expect.stringMatching(/in one compute thread of each worker, since with more: a worker has the memory for 1 threads/) as string,
+  });
+});
+
+test('without a server, a worker alone gets a thread for each of its cores', () => {
+  const fleet = { liveServers: 0, liveWorkers: 1, shardWorkers: 1 };
+  expect(onlyStrategy(specOf(), fleet)).toEqual({
+    strategy: { kind: 'mirrored', mode: 'sync', accumulate: 1, standby: 0 },
+    why: 'no parameter server is connected, and 1 worker can hold the parameters: it computes in a thread for each core',
+  });
+  for (const [spec, more] of [
+    [specOf({ replicas: 1 }), {}],
+    [specOf(), { liveWorkers: 2 }],
+    [specOf({ engine: 'tensorflow' }), {}],
+    [specOf(), { refuses: ({ strategy }: RunSpec) => (strategy.kind === 'mirrored' ? 'memory' : undefined) }],
+  ] as const)
+    expect(onlyStrategy(spec, { ...fleet, ...more })).toMatchObject({ strategy: { kind: 'multi-worker-mirrored', workers: 1 } });
 });
 
 test('what only one strategy can serve, or only one is there for, is picked without a measurement', () => {

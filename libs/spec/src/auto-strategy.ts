@@ -11,12 +11,18 @@
  *   multi-worker-mirrored   n workers send and get (n − 1)/n of that, as each holds a share itself
  *   local-update            as parameter-server, with its own codec, once in `localSteps` steps
  *
+ * Workers with cores for it compute in several threads, where that shortens the step (auto-threads.ts): hybrid is parameter-server with threads, and mirrored is one
+ * worker that holds the run with threads. Threads change no bit, so each strategy is compared with as many of them as pay there.
+ *
  * With `codec: auto` too, the codec is picked before, and the rounds that are measured have it. Local updates have a codec of their own: they may be picked
  * by the rounds before.
  */
 import { allowedLocalUpdates, withLocalRounds, type AllowedLocalUpdates } from './auto-local-updates.js';
+import { coresOf, threadedSteps, type MeasuredWorkers } from './auto-threads.js';
 import { encodedBits, picksCodec, sentParameterBits, type CodecSpec } from './codec-spec.js';
+import type { SpecIssue } from './plain-issues.js';
 import { parseStoredSpec, type RunSpec } from './run-spec.js';
+import { shardHosts } from './shard-holders.js';
 import type { StrategySpec } from './strategy.js';
 
 type AutoStrategy = Extract<StrategySpec, { kind: 'auto' }>;
@@ -28,22 +34,22 @@ export interface PresentFleet {
   readonly liveWorkers: number;
   /** Workers that take shards. */
   readonly shardWorkers: number;
+  /** Why the run would not do with several compute threads in a worker, where more is known than its spec. */
+  readonly refuses?: Refuses | undefined;
 }
 
+/** Why a spec with another strategy would not do, where more is known of the run than its spec. */
+type Refuses = (other: RunSpec) => string | undefined;
+
 /** What the first rounds have measured: the slowest step, and the shortest wait for the next parameters, which is that of the worker that was waited for. */
-export interface MeasuredExchange {
-  readonly stepMs: number;
+export interface MeasuredExchange extends MeasuredWorkers {
   readonly waitMs: number;
   readonly latencyMs: number;
   /** Parameters and state as float32. */
   readonly denseBytes: number;
   /** Vectors that a worker sends in a round, at most. */
   readonly nodes: number;
-  /** Workers that compute. */
-  readonly workers: number;
   readonly servers: number;
-  /** Of each worker's machine, at least. */
-  readonly cores: number;
   /** What `codec: auto` had picked, of these rounds. */
   readonly codec?: { readonly kind: string; readonly parameters: string } | undefined;
 }
@@ -72,16 +78,16 @@ const FAST_BYTES_PER_SECOND = 260e6;
 /** Whether the strategy of the run is still to be picked. */
 export const picksStrategy = ({ strategy }: { readonly strategy: { readonly kind: string } }): boolean => strategy.kind === 'auto';
 
-const byServers = ({ servers, accumulate, standby, startWorkers }: AutoStrategy): object => ({
-  kind: 'parameter-server',
+const byServers = ({ servers, accumulate, standby, startWorkers }: AutoStrategy, threads?: number): object => ({
+  ...(threads === undefined ? { kind: 'parameter-server' } : { kind: 'hybrid', threads }),
   servers,
   accumulate,
   standby,
   ...(startWorkers === undefined ? {} : { startWorkers }),
 });
-const byWorkers = ({ accumulate, standby }: AutoStrategy, workers: number): object => ({
-  kind: 'multi-worker-mirrored',
-  workers,
+const byWorkers = ({ accumulate, standby }: AutoStrategy, workers: number, threads?: number): object => ({
+  ...(workers === 1 && threads !== undefined ? { kind: 'mirrored' } : { kind: 'multi-worker-mirrored', workers }),
+  ...(threads === undefined ? {} : { threads }),
   accumulate,
   standby,
 });
@@ -91,8 +97,10 @@ const fitting = (spec: RunSpec, strategy: object): StrategySpec | string => stra
 
 function strategyOf(spec: object): StrategySpec | string {
   const result = parseStoredSpec(spec);
-  return result.ok ? result.spec.strategy : result.issues.map(({ path, message }) => `${path} ${message}`).join('; ');
+  return result.ok ? result.spec.strategy : inWords(result.issues);
 }
+
+const inWords = (issues: readonly SpecIssue[]): string => issues.map(({ path, message }) => `${path} ${message}`).join('; ');
 
 /** What is picked without a measurement; undefined where both strategies can serve the run. */
 export function onlyStrategy(spec: RunSpec, fleet: PresentFleet): PickedStrategy | undefined {
@@ -103,69 +111,152 @@ export function onlyStrategy(spec: RunSpec, fleet: PresentFleet): PickedStrategy
   if (typeof servers === 'string') throw new Error(`a spec of strategy auto is none of parameter-server: ${servers}`);
   const allowed = allowedLocalUpdates(spec);
   if (typeof workers === 'string' && !allowed) return { strategy: servers, why: `no other strategy serves this spec: ${workers}` };
-  if (fleet.liveServers === 0 && fleet.shardWorkers > 0 && typeof workers !== 'string')
-    return { strategy: workers, why: `no parameter server is connected, and ${counted(fleet.shardWorkers)} can hold the parameters` };
+  if (fleet.liveServers === 0 && fleet.shardWorkers > 0 && typeof workers !== 'string') {
+    const why = `no parameter server is connected, and ${counted(fleet.shardWorkers)} can hold the parameters`;
+    const alone = fleet.liveWorkers === 1 && replicas > 1 ? aloneInThreads(spec, asked, fleet.refuses) : undefined;
+    return alone ? { strategy: alone, why: `${why}: it computes in a thread for each core` } : { strategy: workers, why };
+  }
   // Where no worker is there at all, those to come may hold parameters.
   if (fleet.shardWorkers === 0 && fleet.liveWorkers > 0 && fleet.liveServers > 0 && !allowed)
     return { strategy: servers, why: 'no worker is connected that can hold parameters, and parameter servers are' };
   return undefined;
 }
 
+/** One worker that holds the run, with as many threads as it turns out to have cores; undefined where the run cannot have them. */
+function aloneInThreads(spec: RunSpec, { accumulate, standby }: AutoStrategy, refuses: Refuses | undefined): StrategySpec | undefined {
+  const alone = fitting(spec, { kind: 'mirrored', accumulate, standby });
+  return typeof alone === 'string' || refuses?.(Object.assign({}, spec, { strategy: alone })) !== undefined ? undefined : alone;
+}
+
 /**
  * @param shardWorkers workers that are there and take shards
  * @param refuses why a spec with another strategy would not do, where more is known of the run than its spec
  */
-export function pickStrategy(
-  spec: RunSpec,
-  measured: MeasuredExchange,
-  shardWorkers: number,
-  refuses?: (other: RunSpec) => string | undefined,
-): PickedStrategy {
+export function pickStrategy(spec: RunSpec, measured: MeasuredExchange, shardWorkers: number, refuses?: Refuses): PickedStrategy {
   const { strategy: asked } = spec;
   if (asked.kind !== 'auto') throw new Error(`the strategy is ${asked.kind} already`);
   const servers = fitting(spec, byServers(asked));
   if (typeof servers === 'string') throw new Error(`a spec of strategy auto is none of parameter-server: ${servers}`);
-  const picking: Picking = { measured, expected: expectedOf(spec, measured), shardWorkers, refuses };
-  const members = byWorkers(asked, Math.min(spec.replicas, measured.workers));
-  return withLocalUpdates(spec, exactStrategy(spec, servers, members, picking), picking);
+  const members = Math.min(spec.replicas, measured.workers);
+  const workers = fitting(spec, byWorkers(asked, members));
+  const exchange = exchangeOf(spec, measured);
+  const specWith = (strategy: object): object => Object.assign({}, spec, { strategy });
+  const known = { measured, refuses, replicas: spec.replicas };
+  // Beside another strategy, which costs an attempt in any case, they may save less.
+  const plans: Plans = {
+    servers: inThreads(
+      servers,
+      (threads) => specWith(byServers(asked, threads)),
+      Math.max(LEAST_MS, LEAST_SHARE * (measured.stepMs + measured.waitMs)),
+      known,
+    ),
+    workers:
+      typeof workers === 'string'
+        ? workers
+        : inThreads(workers, (threads) => specWith(byWorkers(asked, members, threads)), LEAST_MS, known),
+  };
+  const picking: Picking = { measured, expected: expectedOf(measured, exchange, plans), shardWorkers, refuses };
+  return withLocalUpdates(spec, exactStrategy(spec, plans, picking), picking);
+}
+
+/** A strategy with the compute threads that pay with it. */
+interface Planned {
+  readonly strategy: StrategySpec;
+  readonly stepMs: number;
+  /** Undefined where each worker computes in one. */
+  readonly threads?: number;
+  /** Why the run cannot have the threads that would pay. */
+  readonly refusal?: string | undefined;
+}
+
+interface Plans {
+  readonly servers: Planned;
+  /** Or why the run cannot have it. */
+  readonly workers: Planned | string;
+}
+
+/**
+ * @param threaded the spec with so many threads in each worker
+ * @param leastMs that threads have to save
+ */
+function inThreads(
+  plain: StrategySpec,
+  threaded: (threads: number) => object,
+  leastMs: number,
+  { measured, refuses, replicas }: Pick<Picking, 'measured' | 'refuses'> & { readonly replicas: number },
+): Planned {
+  const { stepMs: measuredMs } = measured;
+  let refusal: string | undefined;
+  for (const { threads, stepMs } of threadedSteps(replicas, measured)) {
+    if (measuredMs - stepMs < leastMs) break;
+    const spec = parseStoredSpec(threaded(threads));
+    const refused = spec.ok ? refuses?.(spec.spec) : inWords(spec.issues);
+    if (spec.ok && refused === undefined) return { strategy: spec.spec.strategy, stepMs, threads };
+    refusal ??= refused;
+  }
+  return { strategy: plain, stepMs: measuredMs, refusal };
 }
 
 interface Picking {
   readonly measured: MeasuredExchange;
   readonly expected: Expected;
   readonly shardWorkers: number;
-  readonly refuses: ((other: RunSpec) => string | undefined) | undefined;
+  readonly refuses: Refuses | undefined;
 }
 
-/** What a round takes with each strategy, by what was measured with parameter servers. */
-interface Expected {
+/** The exchange of a round with each strategy, by what was measured with parameter servers. */
+interface ExpectedExchange {
   readonly transferMs: number;
   /** On the busiest link. */
   readonly bytes: number;
+  readonly workersWaitMs: number;
+  readonly bytesPerSecond: number;
+  readonly codec: CodecSpec;
+  /** Of a worker that holds a shard. */
+  readonly ofMember: number;
+}
+
+/** What a round takes with each strategy. */
+interface Expected extends ExpectedExchange {
+  /** With one thread in each worker, as it was measured. */
+  readonly measuredMs: number;
+  /** With the threads that pay. */
   readonly serversMs: number;
   readonly workersMs: number;
-  readonly bytesPerSecond: number;
-  readonly cores: number;
   readonly numbers: string;
 }
 
-function expectedOf(spec: RunSpec, measured: MeasuredExchange): Expected {
-  const { stepMs, waitMs, latencyMs, nodes, workers: n, servers, cores } = measured;
+function exchangeOf(spec: RunSpec, measured: MeasuredExchange): ExpectedExchange {
+  const { waitMs, latencyMs, nodes, workers: n } = measured;
   const transferMs = Math.max(0, waitMs - latencyMs);
   const codec = codecOf(spec, measured);
   const ofWorker = bytesOfWorker(codec, nodes, measured);
   const bytes = busiest(ofWorker, measured);
   const ofMember = (ofWorker * (n - 1)) / n;
   const bytesPerSecond = transferMs > 0 ? (bytes / transferMs) * 1000 : 0;
-  const serversMs = stepMs + waitMs;
-  const workersMs = stepMs + Math.min(waitMs, latencyMs) + (transferMs * ofMember) / bytes;
+  const workersWaitMs = Math.min(waitMs, latencyMs) + (transferMs * ofMember) / bytes;
+  return { transferMs, bytes, workersWaitMs, bytesPerSecond, codec, ofMember };
+}
+
+function expectedOf(measured: MeasuredExchange, exchange: ExpectedExchange, { servers: planned, workers: members }: Plans): Expected {
+  const { stepMs, waitMs, latencyMs, workers: n, servers, cores, workersOnMachine = 1 } = measured;
+  const { bytes, bytesPerSecond, codec, ofMember } = exchange;
+  const measuredMs = stepMs + waitMs;
+  const serversMs = planned.stepMs + waitMs;
+  const workersMs = (typeof members === 'string' ? stepMs : members.stepMs) + exchange.workersWaitMs;
   const rate = bytesPerSecond > 0 ? `, which is ${megabytes(bytesPerSecond)}/s` : '';
   const encoded = measured.codec ? `, gradients in ${codec.kind} and parameters in ${codec.parameters}, as codec auto has picked` : '';
+  const inThreads = ({ threads }: Partial<Planned> = {}): string =>
+    threads === undefined ? '' : `, in ${threads} compute threads of each worker`;
+  const byMembers = typeof members === 'string' ? undefined : members;
   const numbers =
-    `with parameter-server a round takes ${milliseconds(serversMs)}: ${milliseconds(stepMs)} step, ${milliseconds(waitMs)} exchange of ` +
+    `with parameter-server a round takes ${milliseconds(measuredMs)}: ${milliseconds(stepMs)} step, ${milliseconds(waitMs)} exchange of ` +
     `${isBound(codec) ? 'at most ' : ''}${megabytes(bytes)} on the busiest link of ${counted(n)} and ${counted(servers, 'server')} with ${milliseconds(latencyMs)} latency${rate}${encoded}; ` +
-    `with multi-worker-mirrored ${milliseconds(workersMs)} are expected, for ${megabytes(ofMember)}; ${counted(cores, 'core')} for each worker`;
-  return { transferMs, bytes, serversMs, workersMs, bytesPerSecond, cores, numbers };
+    (planned.threads === undefined ? '' : `with hybrid ${milliseconds(serversMs)} are expected${inThreads(planned)}; `) +
+    `with ${byMembers?.strategy.kind ?? 'multi-worker-mirrored'} ${milliseconds(workersMs)} are expected, for ${megabytes(ofMember)}${inThreads(byMembers)}; ` +
+    `${counted(cores, 'core')} for ${workersOnMachine > 1 ? `${workersOnMachine} workers of one machine` : 'each worker'}` +
+    (planned.refusal === undefined ? '' : `; in one compute thread of each worker, since with more: ${planned.refusal}`);
+  return { ...exchange, measuredMs, serversMs, workersMs, numbers };
 }
 
 /** Both ways, in a round of a worker that sends so many vectors. */
@@ -178,24 +269,22 @@ const busiest = (ofWorker: number, { workers, servers }: MeasuredExchange): numb
 const isSlow = ({ transferMs, bytesPerSecond }: Expected): boolean => transferMs > 0 && bytesPerSecond <= FAST_BYTES_PER_SECOND;
 
 /** What is picked of the strategies with equal bits. */
-function exactStrategy(
-  spec: RunSpec,
-  servers: StrategySpec,
-  members: object,
-  { measured, expected, shardWorkers, refuses }: Picking,
-): PickedStrategy {
-  const { serversMs, workersMs, cores, numbers } = expected;
-  const stays = (why: string): PickedStrategy => ({ strategy: servers, why: `${numbers}: ${why}` });
-  const workers = fitting(spec, members);
+function exactStrategy(spec: RunSpec, { servers, workers }: Plans, { measured, expected, shardWorkers, refuses }: Picking): PickedStrategy {
+  const { measuredMs, serversMs, workersMs, numbers } = expected;
+  const saved = (ms: number): string => `saves ${Math.round((100 * (measuredMs - ms)) / measuredMs)} %`;
+  const stays = (why: string): PickedStrategy => ({
+    strategy: servers.strategy,
+    why: `${numbers}: ${servers.threads === undefined ? '' : `hybrid ${saved(serversMs)}; `}${why}`,
+  });
   if (typeof workers === 'string') return stays(workers);
-  const refusal = refuses?.(Object.assign({}, spec, { strategy: workers }));
+  const refusal = refuses?.(Object.assign({}, spec, { strategy: workers.strategy }));
   if (refusal !== undefined) return stays(refusal);
   if (shardWorkers < measured.workers) return stays(`${counted(shardWorkers)} of ${measured.workers} can hold parameters`);
   if (!isSlow(expected)) return stays('the wait is work of the processes, which the links do not bound');
-  const savedMs = serversMs - workersMs;
-  const share = cores > 1 ? LEAST_SHARE : LEAST_SHARE_ONE_CORE;
-  if (savedMs < Math.max(LEAST_MS, share * serversMs)) return stays(`that saves less than ${share * 100} % and ${LEAST_MS} ms`);
-  return { strategy: workers, why: `${numbers}: that saves ${Math.round((100 * savedMs) / serversMs)} %` };
+  const share = coresOf(measured) > 1 ? LEAST_SHARE : LEAST_SHARE_ONE_CORE;
+  if (serversMs - workersMs < Math.max(LEAST_MS, share * serversMs))
+    return stays(`${servers.threads === undefined ? 'that' : workers.strategy.kind} saves less than ${share * 100} % and ${LEAST_MS} ms`);
+  return { strategy: workers.strategy, why: `${numbers}: that ${saved(workersMs)}` };
 }
 
 /** What a step takes with the local updates that the spec allows. */
@@ -211,7 +300,7 @@ interface ExpectedLocal {
 function localUpdatesOf(spec: RunSpec, { measured, expected, refuses }: Omit<Picking, 'shardWorkers'>): ExpectedLocal | undefined {
   const allowed = allowedLocalUpdates(spec);
   if (!allowed || !isSlow(expected)) return undefined;
-  const { stepMs, waitMs, latencyMs, workers: n } = measured;
+  const { waitMs, latencyMs, workers: n } = measured;
   const { codec } = allowed;
   const { localSteps } = allowed.strategy;
   const sent: CodecSpec = codec ?? { kind: 'none', errorFeedback: false };
@@ -219,11 +308,15 @@ function localUpdatesOf(spec: RunSpec, { measured, expected, refuses }: Omit<Pic
   const nodes = sent.kind === 'none' ? measured.nodes : Math.ceil(spec.replicas / n);
   const bytes = busiest(bytesOfWorker(sent, nodes, measured), measured);
   const exchangeMs = Math.min(waitMs, latencyMs) + (expected.transferMs * bytes) / expected.bytes;
-  const stepsMs = stepMs + exchangeMs / localSteps;
-  const numbers = `local updates: ${milliseconds(stepsMs)} are expected for a step, with an exchange of ${isBound(sent) ? 'at most ' : ''}${megabytes(bytes)} every ${localSteps} steps`;
   const local = withLocalRounds(spec, allowed);
   const fits = strategyOf(local);
-  return { allowed, stepsMs, numbers, refusal: typeof fits === 'string' ? fits : refuses?.(local) };
+  const inSeveral = (threads: number): object => Object.assign({}, local, { strategy: { ...allowed.strategy, threads } });
+  const planned = inThreads(allowed.strategy, inSeveral, LEAST_MS, { measured, refuses, replicas: spec.replicas });
+  const stepsMs = planned.stepMs + exchangeMs / localSteps;
+  const each = planned.threads === undefined ? '' : ` in ${planned.threads} compute threads of each worker`;
+  const numbers = `local updates: ${milliseconds(stepsMs)} are expected for a step${each}, with an exchange of ${isBound(sent) ? 'at most ' : ''}${megabytes(bytes)} every ${localSteps} steps`;
+  const strategy = planned.threads === undefined ? allowed.strategy : { ...allowed.strategy, threads: planned.threads };
+  return { allowed: { ...allowed, strategy }, stepsMs, numbers, refusal: typeof fits === 'string' ? fits : refuses?.(local) };
 }
 
 /** Local updates, where the spec allows them and they save enough of a step; otherwise what was picked without them. */
@@ -232,7 +325,7 @@ function withLocalUpdates(spec: RunSpec, exact: PickedStrategy, picking: Picking
   const local = localUpdatesOf(spec, picking);
   if (!local) return exact;
   const { allowed, stepsMs, numbers, refusal } = local;
-  const exactMs = exact.strategy.kind === 'parameter-server' ? expected.serversMs : expected.workersMs;
+  const exactMs = shardHosts(exact.strategy) === 'servers' ? expected.serversMs : expected.workersMs;
   const stays = (why: string): PickedStrategy => ({ ...exact, why: `${exact.why}; ${numbers}: ${why}` });
   if (stepsMs > LOCAL_SHARE * exactMs) return stays(`that saves less than ${SAVED_PERCENT} %, and they change what is trained`);
   if (refusal !== undefined) return stays(refusal);
@@ -243,12 +336,13 @@ function withLocalUpdates(spec: RunSpec, exact: PickedStrategy, picking: Picking
  * With `codec: auto`, by rounds before it has picked: local updates, where they save enough beside the smallest codec that it might pick, with either of the
  * other strategies. They have a codec of their own, so it need not be waited for. Undefined where that is not certain yet.
  */
-export function pickLocalUpdates(
-  spec: RunSpec,
-  measured: MeasuredExchange,
-  refuses?: (other: RunSpec) => string | undefined,
-): PickedStrategy | undefined {
-  const expected = expectedOf(spec, measured);
+export function pickLocalUpdates(spec: RunSpec, measured: MeasuredExchange, refuses?: Refuses): PickedStrategy | undefined {
+  if (spec.strategy.kind !== 'auto') return undefined;
+  const servers = fitting(spec, byServers(spec.strategy));
+  if (typeof servers === 'string') return undefined;
+  // With a codec nobody has several threads.
+  const plans: Plans = { servers: { strategy: servers, stepMs: measured.stepMs }, workers: 'they are not asked for' };
+  const expected = expectedOf(measured, exchangeOf(spec, measured), plans);
   const local = localUpdatesOf(spec, { measured, expected, refuses });
   if (!local || local.refusal !== undefined) return undefined;
   const { stepMs, waitMs, latencyMs, workers: n } = measured;

@@ -4,7 +4,7 @@
  *
  *     parameter-server        servers hold the shards, workers compute
  *     multi-worker-mirrored   the workers hold the shards themselves: reduce-scatter to the owner of a range, all-gather of what it has updated
- *     auto                    parameter servers at first; what the first rounds have measured decides between the two above (auto-strategy.ts)
+ *     auto                    parameter servers at first; what the first rounds have measured decides (auto-strategy.ts)
  *     local-update            servers or workers hold the shards; a round is several steps of each replica by itself, and what they changed is sent
  *     hybrid                  servers hold the shards; each worker computes in several threads, adds their gradients up, and sends the sum
  *     mirrored                one worker holds the run, and computes in several threads: nothing goes over sockets

@@ -113,7 +113,7 @@ export class PrepareRun {
     if (resume) requireNone(resumeIssues(resume, sized, length));
     const { model, frozen, cutAfter } = accepted(await this.models.of(sized, dataset.data.format, viewer.teamId));
     const asAsked = withCuts(specOf(withFrozen(sized, frozen)), cutAfter);
-    const picked = await this.strategies.atCreation(asAsked);
+    const picked = await this.strategies.atCreation(asAsked, model);
     const metrics = metricsOfBoth(asAsked, dataset.data.format, model.outputs);
     const spec = Object.assign({}, asAsked, picked && { strategy: picked.strategy }, metrics && { metrics });
     await this.requireModel(spec, model, dataset.data, resume);

@@ -4,10 +4,11 @@
  */
 import { Injectable } from '@nestjs/common';
 import { Field, ObjectType } from '@nestjs/graphql';
-import { hasLiveAttempt, serverProcesses, type JournalEntry } from '@paceline/control-plane';
+import { hasLiveAttempt, serverProcesses, type EngineRecord, type JournalEntry } from '@paceline/control-plane';
 import { exchangeMeasuresSchema, STRATEGY_MEASURED, STRATEGY_PICKED } from '@paceline/protocol';
 import {
   allowedLocalUpdates,
+  isThreaded,
   keepsEstimate,
   onlyStrategy,
   pickLocalUpdates,
@@ -16,15 +17,17 @@ import {
   picksStrategy,
   roundGrid,
   roundsOf,
+  serverPartBytes,
   shardHosts,
   type ModelDescription,
   type PickedStrategy,
   type RunSpec,
   unpinDecay,
   withLocalRounds,
+  workerBytes,
 } from '@paceline/spec';
 import type { Transaction } from '../database/database.js';
-import { Fleet, type FleetRole } from '../fleet/fleet.js';
+import { Fleet, type FleetRole, type FleetRow } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Attempts } from './attempts.js';
 import { estimateIssue } from './estimate-bounds.js';
@@ -33,7 +36,10 @@ import { StatusMoves, type LockedRun } from './status-moves.js';
 
 @ObjectType({ description: 'The strategy that `strategy: auto` has picked. The spec of the run names it too.' })
 export class StrategyChoice {
-  @Field({ description: 'parameter-server or multi-worker-mirrored; local-update only where the spec allows it, by `allowedLocalSteps`.' })
+  @Field({
+    description:
+      'parameter-server, multi-worker-mirrored, hybrid or mirrored; local-update only where the spec allows it, by `allowedLocalSteps`.',
+  })
   kind!: string;
   @Field({ description: 'What was measured, and what was expected of the others; or why only this one can serve the run.' })
   why!: string;
@@ -50,13 +56,14 @@ export class StrategyChoices {
   ) {}
 
   /** Before the run is there: what is picked without a measurement, if anything is. */
-  async atCreation(spec: RunSpec): Promise<PickedStrategy | undefined> {
+  async atCreation(spec: RunSpec, model: ModelDescription): Promise<PickedStrategy | undefined> {
     if (!picksStrategy(spec)) return undefined;
     const [servers, workers] = await Promise.all([this.present('server'), this.present('worker')]);
     return onlyStrategy(spec, {
       liveServers: servers.length,
       liveWorkers: workers.length,
       shardWorkers: workers.filter((row) => this.fleet.holdsShards(row)).length,
+      refuses: (other) => threadsIssue(other, model, workers, () => true),
     });
   }
 
@@ -71,10 +78,14 @@ export class StrategyChoices {
     });
     const spec = specOf(row);
     if (!picksStrategy(spec)) return;
-    const shardWorkers = (await this.present('worker')).filter((row) => this.fleet.holdsShards(row));
-    const refuses = await this.refusing(transaction, run, spec);
+    const workers = await this.present('worker');
+    const shardWorkers = workers.filter((row) => this.fleet.holdsShards(row));
+    const refuses = await this.refusing(transaction, run, spec, workers);
+    const workersOnMachine = mostOnOneMachine(workers);
     const picks = measures.map(({ isBeforeCodec, ...measured }) =>
-      isBeforeCodec ? pickLocalUpdates(spec, measured, refuses) : pickStrategy(spec, measured, shardWorkers.length, refuses),
+      isBeforeCodec
+        ? pickLocalUpdates(spec, measured, refuses)
+        : pickStrategy(spec, { ...measured, workersOnMachine }, shardWorkers.length, refuses),
     );
     const found = picks.find((pick) => pick !== undefined);
     if (!found) return;
@@ -100,29 +111,67 @@ export class StrategyChoices {
     await this.attempts.end(transaction, run, { kind: 'failed', cause: 'STRATEGY_PICKED', message });
   }
 
-  /** Fewer shards may have more of EF21 to write than a server may; local updates begin anew, and not with what an attempt has gone on from. */
+  /**
+   * Fewer shards may have more of EF21 to write than a server may; local updates begin anew, and not with what an attempt has gone on from; several compute threads
+   * take memory, and not every engine.
+   */
   private async refusing(
     transaction: Transaction,
     run: LockedRun,
     spec: RunSpec,
-  ): Promise<((other: RunSpec) => string | undefined) | undefined> {
+    workers: readonly FleetRow[],
+  ): Promise<(other: RunSpec) => string | undefined> {
     const where = { runId_number: { runId: run.id, number: run.attempt } };
     const hasRestored =
       allowedLocalUpdates(spec) !== undefined && (await transaction.attempt.findUniqueOrThrow({ where })).parentNumber !== null;
-    const row = keepsEstimate(spec)
-      ? await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { model: true } })
-      : undefined;
-    if (!hasRestored && !row) return undefined;
-    return (other) =>
-      hasRestored && other.strategy.kind === 'local-update'
-        ? 'the attempt has begun from a checkpoint, which has the slots of another optimizer'
-        : row && estimateIssue(other, row.model as unknown as ModelDescription)?.message;
+    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { model: true } });
+    const model = row.model as unknown as ModelDescription;
+    const ofRun = workers.filter(({ runId }) => runId === run.id);
+    return (other) => {
+      if (hasRestored && other.strategy.kind === 'local-update')
+        return 'the attempt has begun from a checkpoint, which has the slots of another optimizer';
+      const issue = keepsEstimate(spec) ? estimateIssue(other, model)?.message : undefined;
+      return issue ?? threadsIssue(other, model, ofRun, ({ isChosen }) => isChosen);
+    };
   }
 
   /** Live ones that speak this protocol. */
   private async present(role: FleetRole) {
     return (await this.fleet.list(role)).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row));
   }
+}
+
+/** Engines whose code is used from one compute thread of a process. */
+const OF_ONE_THREAD: readonly string[] = ['tensorflow', 'webgpu'];
+
+/**
+ * Why these workers should not compute the run in several threads, if the spec has some.
+ * @param isUsed whether a worker may compute the run with that engine
+ */
+function threadsIssue(
+  spec: RunSpec,
+  model: ModelDescription,
+  workers: readonly FleetRow[],
+  isUsed: (engine: EngineRecord) => boolean,
+): string | undefined {
+  if (!isThreaded(spec)) return undefined;
+  const native = workers.flatMap(({ engines = [] }) => engines).find((engine) => OF_ONE_THREAD.includes(engine.name) && isUsed(engine));
+  if (native && (spec.engine === 'auto' || spec.engine === 'mixed'))
+    return `engine ${native.name}, which a worker has chosen or may choose, computes in one thread of a process`;
+  const known = workers.flatMap(({ memoryBytes }) => memoryBytes ?? []);
+  const shard = shardHosts(spec.strategy) === 'workers' ? serverPartBytes(spec, model) * (1 + spec.strategy.standby) : 0;
+  const needed = workerBytes(spec, model.parameterCount + model.stateCount) + shard;
+  const least = Math.min(...known);
+  return needed > least ? `a worker needs ${megabytes(needed)} for them, and one may use ${megabytes(least)}` : undefined;
+}
+
+const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)} MB`;
+
+/** Workers that have a run, whichever it is: they share the cores of their machine. */
+function mostOnOneMachine(workers: readonly FleetRow[]): number {
+  const counts = new Map<string, number>();
+  for (const { host, runId } of workers) if (runId !== null) counts.set(host, (counts.get(host) ?? 0) + 1);
+  return Math.max(1, ...counts.values());
 }
 
 /** The spec with what was picked. With local updates a round has several steps, so there are fewer of them, and a decay ends with the last one. */
