@@ -34,6 +34,7 @@ export {
 } from './errors.js';
 export { BackupAndRestore, type BackupOptions } from './backup.js';
 export { type Evaluation, SidecarEvaluator, type SidecarOptions } from './sidecar-evaluator.js';
+export type { DistributedEvaluateArgs, DistributedFitArgs, ModelData, Numbers, TakesArrays } from './model/given-arrays.js';
 export { PerReplica, ReduceOp, type ValueContext } from './replicas/per-replica.js';
 export type { ReplicaContext, ReplicaFunction } from './replicas/replica-function.js';
 export type { BatchSource, DistributedDataset, InputContext } from './replicas/distributed-dataset.js';

@@ -6,6 +6,7 @@ import * as tfl from '@tensorflow/tfjs-layers';
 import { ArgumentError, disposed, ForeignModelError, ScopeError, UnsupportedError } from './errors.js';
 import type { Exchange } from './exchange.js';
 import { DistributedModel } from './model/distributed-model.js';
+import type { TakesArrays } from './model/given-arrays.js';
 import { isModel, type UserModel } from './model/tf-model.js';
 import { gather, reduce, type Share } from './replicas/combine.js';
 import {
@@ -60,6 +61,8 @@ export abstract class Strategy {
    * Runs `build` and distributes the models that it compiles or returns, also those in an array or in an object.
    * @throws ScopeError for an asynchronous function; what it has compiled stays as it is
    */
+  scope<M extends tfl.LayersModel>(build: () => M): M & TakesArrays;
+  scope<T>(build: () => T): T;
   scope<T>(build: () => T): T {
     this.check();
     const [result, compiled] = whileCompiling(build);
@@ -77,17 +80,17 @@ export abstract class Strategy {
    * @throws UnsupportedError for a model that the engine does not train
    * @throws ForeignModelError for one of another copy of tf.js
    */
-  distribute<M extends tfl.LayersModel>(model: M): M {
+  distribute<M extends tfl.LayersModel>(model: M): M & TakesArrays {
     this.check();
     if (!isModel(model)) throw new ArgumentError('distribute takes a model of tf.js (tf.LayersModel), made by tf.sequential or tf.model');
     if (!(model instanceof tfl.LayersModel)) throw new ForeignModelError((model as UserModel).name);
     const owner = owners.get(model);
-    if (owner === this) return model;
+    if (owner === this) return model as M & TakesArrays;
     if (owner) throw new ArgumentError(`the model ${model.name} is distributed by another strategy: dispose that one first`);
     const distributed = new DistributedModel(model, this.exchange, this.options.seed ?? 0, () => this.release(model));
     this.models.set(model, distributed);
     owners.set(model, this);
-    return model;
+    return model as M & TakesArrays;
   }
 
   /**

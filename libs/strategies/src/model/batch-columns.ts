@@ -12,6 +12,8 @@ export interface Column {
   /** With the batch. */
   readonly shape: readonly number[];
   readonly dtype: tfc.DataType;
+  /** Weights that rows have of their own: a row counts with them at every output. */
+  readonly isOfRows?: boolean | undefined;
   /** Copies the values. */
   fill(into: Float32Array): void;
   /** The column as a tensor, for metrics: it is disposed with the tidy around. */
@@ -30,7 +32,10 @@ export class RowTensor {
   /** What the backend has copied, once; a view of the heap is taken anew each time. */
   private copied: ArrayLike<number> | undefined;
 
-  constructor(readonly tensor: tfc.Tensor) {}
+  constructor(
+    readonly tensor: tfc.Tensor,
+    private readonly isOfRows?: boolean,
+  ) {}
 
   /** @param rows their numbers */
   column(rows: Int32Array): Column {
@@ -39,6 +44,7 @@ export class RowTensor {
     return {
       shape: [rows.length, ...shape],
       dtype: tensor.dtype,
+      isOfRows: this.isOfRows,
       fill: (into) => this.gather(rows, into),
       tensor: () => tfc.gather(tensor, tfc.tensor1d(rows, 'int32')),
     };

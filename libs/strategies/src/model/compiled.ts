@@ -88,6 +88,10 @@ function lossOf({ loss, lossFunctions }: TfModel, output: string, index: number)
   return { name, fromLogits: false };
 }
 
+/** Whether the targets of an output are numbers of classes. */
+export const hasClassTargets = (model: TfModel, output: number): boolean =>
+  model.lossFunctions !== undefined && lossOf(model, model.outputNames[output]!, output).name === 'sparseCategoricalCrossentropy';
+
 /** Without what says whether layers are trained: that follows from the weights that tf.js has collected. */
 function topologyOf(user: UserModel): object {
   let json: string;
@@ -153,7 +157,7 @@ function skippable(user: UserModel, frozen: readonly string[]): string[] {
 
 function formatOf(model: TfModel, losses: readonly OutputLoss[]): RowFormat {
   return {
-    inputs: model.inputs.map((tensor, i) => ({ name: `#${i}`, shape: exampleShape(tensor.shape, `input ${tensor.name}`) })),
+    inputs: model.inputs.map((tensor, i) => ({ name: `#${i}`, shape: exampleShape(tensor.shape, `input ${model.inputNames[i]!}`) })),
     targets: model.outputs.map((tensor, i): TargetField => {
       const shape = exampleShape(tensor.shape, `output ${model.outputNames[i]!}`);
       if (losses[i]!.name !== 'sparseCategoricalCrossentropy') return { name: `#${i}`, kind: 'values', shape };

@@ -16,7 +16,9 @@ import { FitRows, looksAtBatches } from './fit-rows.js';
 import { measure, type Measured } from './metrics.js';
 import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
 import { OptimizerLink, trainedWeights } from './optimizer-link.js';
+import { checkWeights, validationWeights, weightsIn } from './row-weights.js';
 import { namedWeights, trainedModel, type TfModel, type TrainFunction, type UserModel } from './tf-model.js';
+import { takeArrays, TAKING_ARRAYS, type EvaluatedRows } from './take-arrays.js';
 import { valuesOf } from './tensors.js';
 import { ModelWeights } from './weights.js';
 
@@ -36,7 +38,7 @@ interface Session {
 const HINGES: ReadonlySet<string> = new Set(['hinge', 'squaredHinge']);
 
 /** Places among the arguments of `fitLoop` after the data. */
-const [BATCH_SIZE, CALLBACKS, SHUFFLE, INITIAL_EPOCH] = [1, 4, 7, 9];
+const [BATCH_SIZE, CALLBACKS, VALIDATION, SHUFFLE, INITIAL_EPOCH] = [1, 4, 6, 7, 9];
 /** tf.js takes it where none is given. */
 const BATCH_SIZE_DEFAULT = 32;
 
@@ -74,6 +76,8 @@ export class DistributedModel {
   private epochs = 0;
   /** What the last batch came to of which this process had a part of the rows. */
   private measured: readonly number[] | undefined;
+  /** Weights of the rows that are evaluated now. */
+  private readonly evaluated: EvaluatedRows = { weights: undefined };
   /** The step that was started before `fit` has asked for it. */
   private begun: (Begun & Pick<FitBatch, 'rows' | 'from'>) | undefined;
 
@@ -152,14 +156,22 @@ export class DistributedModel {
     this.attachedTo = model;
     model.makeTrainFunction = (): TrainFunction => (data) => this.train(model, data.map(given));
     this.attachEvaluation(model);
+    takeArrays(model, () => this.sessionOf(model).compiled, this.evaluated);
     const fitLoop = model.fitLoop.bind(model);
     model.fitLoop = async (_, data, ...more) => {
-      const given = data.map((tensor) => tensor && new RowTensor(tensor));
+      const weights = weightsIn(model, data);
+      const known = model.inputs.length + model.outputs.length;
+      const given = data
+        .slice(0, known + model.outputs.length)
+        .map((tensor, i) => tensor && new RowTensor(tensor, i >= known && weights.training !== undefined));
       const columnsOf = (rows: Int32Array): Columns => given.map((column) => column?.column(rows));
       const count = data[0]!.shape[0]!;
       const places = tfc.range(0, count, 1, 'int32');
       const { isShared } = this.exchange;
       const isAhead = !isShared && !looksAtBatches(more[CALLBACKS]);
+      const ofValidation = validationWeights(weights, count);
+      if (ofValidation && Array.isArray(more[VALIDATION]) && more[VALIDATION].length > 0)
+        more[VALIDATION] = [...(more[VALIDATION] as unknown[]), ofValidation];
       const rows = new FitRows(count, Number(more[BATCH_SIZE] ?? BATCH_SIZE_DEFAULT), this.shuffling(more));
       const train: TrainFunction = ([batch]) => {
         const { 0: from, length: size } = valuesOf(batch!) as Int32Array;
@@ -174,6 +186,7 @@ export class DistributedModel {
         return await fitLoop(train, [places], ...more);
       } finally {
         places.dispose();
+        ofValidation?.dispose();
         this.forgetBegun();
       }
     };
@@ -188,8 +201,11 @@ export class DistributedModel {
     model.makeTestFunction = () => void (model.testFunction = evaluation.test);
     const [testLoop, predictLoop] = [model.testLoop.bind(model), model.predictLoop.bind(model)];
     // What tf.js does not take, it refuses itself.
-    model.testLoop = (test, data, batchSize, verbose = 0, steps = undefined) =>
-      verbose > 0 || steps != null ? testLoop(test, data, batchSize, verbose, steps) : evaluation.testAll(data, batchSize);
+    model.testLoop = (test, data, batchSize, verbose = 0, steps = undefined) => {
+      if (verbose > 0 || steps != null) return testLoop(test, data, batchSize, verbose, steps);
+      const { weights } = this.evaluated;
+      return evaluation.testAll(weights ? [...data, weights] : data, batchSize);
+    };
     model.predictLoop = (inputs, batchSize, verbose = false) => {
       const tensors = [inputs].flat();
       return verbose || tensors[0]!.shape[0] === 0 ? predictLoop(inputs, batchSize, verbose) : evaluation.predictAll(tensors, batchSize);
@@ -218,6 +234,7 @@ export class DistributedModel {
     delete model?.testFunction;
     delete model?.testLoop;
     delete model?.predictLoop;
+    for (const name of TAKING_ARRAYS) delete model?.[name];
     this.attachedTo = undefined;
   }
 
@@ -409,16 +426,6 @@ function targetsOf({ inputs: { length: inputs }, outputs }: TfModel, columns: Co
   return outputs.map((_, i) => ({ target: columns[inputs + i]!, weights: columns[inputs + outputs.length + i] }));
 }
 
-function checkWeights(model: TfModel, { hasLossOfBatch, format }: Compiled, targets: Measured['columns']): void {
-  if (targets.every(({ weights }) => weights === undefined)) return;
-  const [{ kind, shape }] = format.targets as [Compiled['format']['targets'][number]];
-  if (model.outputs.length > 1) throw new UnsupportedError('classWeight', 'is not supported for models with several outputs');
-  if (hasLossOfBatch)
-    throw new UnsupportedError('classWeight', 'needs a loss by its name: a function of tf.losses gives one number for a batch');
-  if (shape.length > (kind === 'classes' ? 0 : 1))
-    throw new UnsupportedError('classWeight', 'is not supported where an example has several targets');
-}
-
 /** @throws ArgumentError for rows that do not fit the model */
 function batchOf(
   model: TfModel,
@@ -429,7 +436,7 @@ function batchOf(
 ): HostBatch {
   return {
     count,
-    inputs: format.inputs.map(({ shape }, i) => filler(inputs[i]!, count, shape, `input ${model.inputs[i]!.name}`)),
+    inputs: format.inputs.map(({ shape }, i) => filler(inputs[i]!, count, shape, `input ${model.inputNames[i]!}`)),
     targets: format.targets.map(({ shape }, i) => {
       const fill = filler(targets[i]!.target, count, shape, `target of output ${model.outputNames[i]!}`);
       const { name } = losses[i]!;
@@ -439,6 +446,6 @@ function batchOf(
         if (into.includes(0)) throw new UnsupportedError(`loss ${name}`, 'its targets are −1 and 1, and this batch has a 0');
       };
     }),
-    weights: targets[0]!.weights && filler(targets[0]!.weights, count, [], 'classWeight'),
+    weights: targets[0]!.weights && filler(targets[0]!.weights, count, [], targets[0]!.weights.isOfRows ? 'sampleWeight' : 'classWeight'),
   };
 }

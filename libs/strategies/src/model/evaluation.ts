@@ -64,7 +64,7 @@ export class Evaluation {
     return this.score(rows, 0, count, count).map((value) => tfc.scalar(value));
   };
 
-  /** The test loop: means over all rows. */
+  /** The test loop: means over all rows. @param data inputs, targets, and perhaps the weights of rows, which the losses are multiplied by */
   testAll(data: readonly tfc.Tensor[], batchSize = BATCH_SIZE): tfc.Scalar[] {
     const rows = data.map((tensor) => new RowTensor(tensor));
     const count = data[0]!.shape[0]!;
@@ -89,7 +89,7 @@ export class Evaluation {
     const short = inputs.findIndex((tensor) => tensor.shape[0]! < count);
     if (short > 0)
       throw new ArgumentError(
-        `input ${this.model.inputs[short]!.name} has ${inputs[short]!.shape[0]} rows, and input ${this.model.inputs[0]!.name} has ${count}: give all inputs the same number of rows`,
+        `input ${this.model.inputNames[short]!} has ${inputs[short]!.shape[0]} rows, and input ${this.model.inputNames[0]!} has ${count}: give all inputs the same number of rows`,
       );
     const rows = inputs.map((tensor) => new RowTensor(tensor));
     const outputs = this.answers(rows, 0, count, batchSize).map((values, i) => this.tensor(i, values, count));
@@ -105,8 +105,8 @@ export class Evaluation {
     const blockRows = Math.max(this.blockRows, batchSize); // a part of a batch would be another way to wake everybody up
     for (let at = from; at < to; at += blockRows) {
       const end = Math.min(at + blockRows, to);
-      const inputs = this.model.inputs.map(({ name, shape }, i) =>
-        filler(rows[i]!.range(at, end), end - at, shape.slice(1) as number[], `input ${name}`),
+      const inputs = this.model.inputs.map(({ shape }, i) =>
+        filler(rows[i]!.range(at, end), end - at, shape.slice(1) as number[], `input ${this.model.inputNames[i]!}`),
       );
       answers.add(this.ask({ count: end - at, inputs, rowsAtOnce: batchSize }), end - at);
     }
@@ -117,7 +117,9 @@ export class Evaluation {
   private score(rows: readonly RowTensor[], from: number, to: number, batchSize: number): number[] {
     const { model, widths } = this;
     const outputs = this.answers(rows, from, to, batchSize);
-    const targets = rows.slice(model.inputs.length);
+    const behind = model.inputs.length + model.outputs.length;
+    const targets = rows.slice(model.inputs.length, behind);
+    const weights = rows[behind];
     const step = isByRow(model) ? to - from : batchSize;
     const sums: number[] = [];
     for (let at = from; at < to; at += step) {
@@ -127,19 +129,21 @@ export class Evaluation {
         targets.map((tensor) => tensor.range(at, end)),
         part,
         end - at,
+        weights?.range(at, end),
       ).forEach((value, i) => (sums[i] = (sums[i] ?? 0) + value * (end - at)));
     }
     return sums.map((sum) => sum / (to - from));
   }
 
-  private scoreBatch(targets: readonly Column[], outputs: readonly Float32Array[], count: number): number[] {
+  private scoreBatch(targets: readonly Column[], outputs: readonly Float32Array[], count: number, weights: Column | undefined): number[] {
     const { model } = this;
     const read = (scalars: readonly tfc.Scalar[]): number[] => scalars.map((scalar) => scalar.dataSync()[0]!);
     let values: number[] = [];
     tfc.tidy(() => {
-      const losses = model.lossFunctions.map((loss, i) =>
-        tfc.mean<tfc.Scalar>(loss(targets[i]!.tensor(), this.tensor(i, outputs[i]!, count))),
-      );
+      const losses = model.lossFunctions.map((loss, i) => {
+        const ofRows = loss(targets[i]!.tensor(), this.tensor(i, outputs[i]!, count));
+        return tfc.mean<tfc.Scalar>(weights ? tfc.mul(ofRows, weights.tensor()) : ofRows);
+      });
       const metrics = measure(model, {
         rows: { from: 0, to: count },
         columns: targets.map((target) => ({ target, weights: undefined })),

@@ -5,9 +5,14 @@ import type * as tfl from '@tensorflow/tfjs-layers';
 export type LossOrMetric = (target: tfc.Tensor, output: tfc.Tensor) => tfc.Tensor;
 export type TrainFunction = (data: (tfc.Tensor | null | undefined)[]) => tfc.Scalar[];
 
+/** tf.js does not export its type. */
+export type PredictArgs = Parameters<tfl.LayersModel['predict']>[1];
+
 /** A model that tf.js trains: of a Sequential one that is the model inside. */
 export interface TfModel {
   readonly inputs: readonly tfl.SymbolicTensor[];
+  /** Of the layers, by which data are named. */
+  readonly inputNames: readonly string[];
   readonly outputs: readonly tfl.SymbolicTensor[];
   readonly outputNames: readonly string[];
   readonly loss: unknown;
@@ -26,7 +31,16 @@ export interface TfModel {
   /** The epochs of fit. `data` are inputs, targets and perhaps weights of all examples; tf.js hands `train` the rows of a batch of each. */
   fitLoop(train: TrainFunction, data: (tfc.Tensor | null)[], ...more: unknown[]): Promise<tfl.History>;
   compile(args: tfl.ModelCompileArgs): void;
+  fit(x: unknown, y: unknown, args?: tfl.ModelFitArgs): Promise<tfl.History>;
+  evaluate(x: unknown, y: unknown, args?: tfl.ModelEvaluateArgs): tfc.Scalar | tfc.Scalar[];
+  predict(x: unknown, args?: PredictArgs): tfc.Tensor | tfc.Tensor[];
+  predictOnBatch(x: unknown): tfc.Tensor | tfc.Tensor[];
+  trainOnBatch(x: unknown, y: unknown): Promise<number | number[]>;
+  /** Inputs, targets, and null or the weights of the rows for each output, which fit disposes. */
+  standardizeUserData(x: unknown, y: unknown, sampleWeight?: unknown, classWeight?: unknown, ...more: unknown[]): Promise<Standardized>;
 }
+
+export type Standardized = [tfc.Tensor[], tfc.Tensor[], (tfc.Tensor | null)[] | null];
 
 /** The model that a person holds. */
 export type UserModel = tfl.LayersModel & { readonly model?: TfModel | undefined };
