@@ -143,7 +143,7 @@ function refuseMore(strategy: Strategy): void {
   if (kept !== undefined)
     throw new UnsupportedError(
       'BackupAndRestore of this LocalUpdateStrategy',
-      `the strategy keeps ${kept}, which a backup does not have, so that a training would go on differently: use outer: 'average' without fragments and delay, or save the model and begin anew with its weights`,
+      `the strategy keeps ${kept}, which a backup does not have, so that a training would go on differently: use outer: 'average' without fragments, delay and innerState: 'keep', or save the model and begin anew with its weights`,
     );
 }
 

@@ -13,8 +13,20 @@ const NAME = 'LocalUpdateStrategy';
 const STEPS_MOST = 1_000_000;
 const MIXING = 0.5;
 const ELASTIC_SHARE = 0.9;
+const OPTIMIZERS = 'an optimizer for each replica';
 const KEPT_BY_OUTER = { average: undefined, nesterov: 'an outer velocity', elastic: 'a copy of the parameters for each replica' } as const;
-const OWN = ['localSteps', 'syncSteps', 'outer', 'fragments', 'delay', 'mixing', 'outerLearningRate', 'outerMomentum', 'movingRate'];
+const OWN = [
+  'localSteps',
+  'syncSteps',
+  'outer',
+  'innerState',
+  'fragments',
+  'delay',
+  'mixing',
+  'outerLearningRate',
+  'outerMomentum',
+  'movingRate',
+];
 const OF_CLUSTER = ['cluster', 'secret', 'joinDeadlineMs', 'transport', 'listenHost', 'communication', 'hosts'];
 const KNOWN = ['threads', 'replicas', 'seed', 'deadlineMs', ...OWN, ...OF_CLUSTER];
 
@@ -51,8 +63,9 @@ export class LocalUpdateStrategy extends Strategy {
 
   /** What the strategy keeps from one exchange to the next beside the model and its optimizer; undefined for nothing. */
   get kept(): string | undefined {
-    if (isStreaming(this.local)) return 'an optimizer for each replica';
-    return KEPT_BY_OUTER[this.local.outer.name];
+    if (isStreaming(this.local)) return OPTIMIZERS;
+    const ofOuter = KEPT_BY_OUTER[this.local.outer.name];
+    return this.local.keepsSlots ? [ofOuter, OPTIMIZERS].filter((each) => each !== undefined).join(', and ') : ofOuter;
   }
 
   /** Over several processes: as many workers, which hold the shards as the processes here do. */
@@ -75,7 +88,20 @@ function localOf(options: LocalUpdateOptions, replicas: number): LocalTraining {
     throw new ArgumentError(
       `${NAME}: syncSteps needs outer: 'average', not '${outer.name}': an outer step is one over several local steps`,
     );
-  return Object.assign({ steps, outer, syncSteps }, fragmentRules(options, steps, outer));
+  const rules = fragmentRules(options, steps, outer);
+  return Object.assign({ steps, outer, syncSteps, keepsSlots: keepsSlots(options, rules, outer) }, rules);
+}
+
+/** Of an average of the whole model. */
+function keepsSlots({ innerState }: LocalUpdateOptions, rules: Omit<FragmentRules, 'steps'>, outer: OuterRule): boolean {
+  if (innerState !== undefined && innerState !== 'average' && innerState !== 'keep')
+    throw new ArgumentError(`${NAME}: innerState must be average or keep, not ${String(innerState)}`);
+  const stays = outer.name === 'elastic' ? 'elastic' : isStreaming({ ...rules, steps: 1 }) ? 'fragments and delay' : undefined;
+  if (stays !== undefined && innerState === 'average')
+    throw new ArgumentError(
+      `${NAME}: innerState must be keep with ${stays}, with which the state of an optimizer stays with its replica: leave it out`,
+    );
+  return stays === undefined && innerState === 'keep';
 }
 
 function fragmentRules(options: LocalUpdateOptions, steps: number, outer: OuterRule): Omit<FragmentRules, 'steps'> {

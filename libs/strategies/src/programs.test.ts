@@ -2,8 +2,13 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import * as tf from '@tensorflow/tfjs-core';
 import { LocalUpdateStrategy } from './local-update.js';
+import { compiled, mlp, oneHot, QUIET, rows } from './models.fixture.js';
 import { Programs } from './programs.fixture.js';
+import { CentralStorageStrategy, MirroredStrategy } from './thread-strategies.js';
+import type { FromThread } from './threads/protocol.js';
+import type { ThreadPool } from './threads/thread-pool.js';
 
 let programs: Programs;
 beforeAll(() => void (programs = new Programs()));
@@ -75,6 +80,29 @@ const counts = () => ({
   children: readFileSync('/proc/self/task/' + process.pid + '/children', 'utf8').trim().split(' ').filter(Boolean).length,
   threads: readdirSync('/proc/self/task').length,
 });`;
+
+it('with MirroredStrategy all threads update, each its part, and with CentralStorageStrategy one; all threads copy the parameters', async () => {
+  await tf.setBackend('cpu');
+  const steps = 6;
+  const countsOf = async (strategy: MirroredStrategy | CentralStorageStrategy) => {
+    const model = strategy.scope(() => compiled(mlp(), () => tf.train.adam(0.01)));
+    await model.fit(rows(32), oneHot(32), { ...QUIET, epochs: steps, batchSize: 32 });
+    const { pool } = (strategy as unknown as { exchange: { pool: ThreadPool } }).exchange;
+    const answers = pool.ask({ kind: 'counts', model: 0 }) as readonly Extract<FromThread, { kind: 'ok' }>[];
+    const parameters = model.countParams();
+    await strategy.dispose();
+    return answers.map(({ counts }) => ({ loads: counts!.loads, updates: counts!.updated / parameters }));
+  };
+  const mirrored = await countsOf(new MirroredStrategy({ threads: 2 }));
+  for (const { updates } of mirrored) expect(updates / steps).toBeCloseTo(0.5, 1);
+  expect(mirrored[0]!.updates + mirrored[1]!.updates).toBe(steps);
+  // The first step loads them, and each loads those of the next one.
+  expect(mirrored.map(({ loads }) => loads)).toEqual([steps + 1, steps + 1]);
+  expect(await countsOf(new CentralStorageStrategy({ threads: 2 }))).toEqual([
+    { loads: steps, updates: steps },
+    { loads: steps, updates: 0 },
+  ]);
+});
 
 it('LocalUpdateStrategy says what it is as a run of the service', async () => {
   const local = (options = {}) => new LocalUpdateStrategy({ threads: 1, replicas: 4, localSteps: 5, ...options });

@@ -134,6 +134,14 @@ const LOCAL_UPDATE: RunOptions<LocalUpdateOptions> = {
   localSteps: { kind: 'counted', to: 'strategy.localSteps' },
   syncSteps: { kind: 'carried', to: 'strategy.syncSteps', value: (steps) => (steps > 0 ? steps : undefined) },
   outer: { kind: 'carried', to: 'strategy.outerOptimizer', value: (outer) => OUTER[outer] },
+  innerState: {
+    kind: 'carried',
+    to: 'strategy.innerState',
+    why: (state) =>
+      state === 'keep'
+        ? undefined
+        : 'replicas of a run keep the state of their optimizers, or begin each round with a new one: leave innerState out, or set it to keep',
+  },
   fragments: {
     kind: 'carried',
     to: 'strategy.fragments',

@@ -76,6 +76,11 @@ export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerS
    */
   readonly outer?: 'average' | 'nesterov' | 'elastic';
   /**
+   * What becomes of the state of the optimizers: with `average` every replica goes on with the mean; with `keep` it stays with its replica, as in DiLoCo, and is not
+   * sent. `average` by default; with elastic, fragments and delay it is kept.
+   */
+  readonly innerState?: 'average' | 'keep';
+  /**
    * Parts of the model that are exchanged one at a time, each once in `localSteps` steps, so that an exchange has so many times fewer bytes (Streaming
    * DiLoCo, arXiv:2501.18512); 1 by default, which is the whole model. At most one for each layer with weights.
    */

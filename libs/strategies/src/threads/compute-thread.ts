@@ -91,6 +91,8 @@ async function take(message: ToThread): Promise<FromThread> {
       return functions.load(message);
     case 'call':
       return functions!.call(message);
+    case 'counts':
+      return { kind: 'ok', counts: models.get(message.model)?.counts };
     case 'close':
       models.get(message.model)?.close();
       models.delete(message.model);

@@ -4,6 +4,8 @@
  *
  *     common values -> copied by every replica -> local steps, each replica with its own values and gradient -> the mean -> common values
  *
+ * Where replicas keep their slots, as DiLoCo has it, the parameters alone are averaged, and each replica goes on with the common ones and its own slots.
+ *
  * With elastic averaging (EASGD; Zhang, Choromanska and LeCun, arXiv:1412.6651) every replica keeps its values, and the common ones are their centre: an average
  * pulls both towards each other, and the slots stay with their replica.
  *
@@ -55,9 +57,14 @@ export class LocalUpdates {
 
   /** The replica takes the common values over. */
   begin(replica: number): void {
+    this.takeParameters(replica);
+    this.takeSlots(replica);
+  }
+
+  /** The same of parameters and state alone. */
+  takeParameters(replica: number): void {
     const { memory, local, lengths } = this;
     this.arena.kernels.copy(local.parameters[replica]!, memory.parameters, lengths.total);
-    this.takeSlots(replica);
   }
 
   /** The same of the slots alone. */

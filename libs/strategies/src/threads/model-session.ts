@@ -1,5 +1,5 @@
 /** What a compute thread does of a model, whatever part of it is its own: replicas of the whole (replica-session.ts), or a stage (stage-session.ts). */
-import type { BatchBuffers, ToThread } from './protocol.js';
+import type { BatchBuffers, SessionCounts, ToThread } from './protocol.js';
 
 export interface ModelSession {
   /** Replicas that it computes something of, in order. */
@@ -28,6 +28,7 @@ export interface ModelSession {
   updateChunks(): void;
   /** Where engines keep a copy of the parameters: loads it. */
   loadEarly(): void;
+  readonly counts?: SessionCounts;
   sumNodes?(): void;
   average?(average: Pick<Extract<ToThread, { kind: 'average' }>, 'vectors' | 'part'>): void;
   exchangeFragment?(exchange: Omit<Extract<ToThread, { kind: 'fragment' }>, 'kind' | 'model'>): void;

@@ -46,9 +46,9 @@ export const HEADER = 7;
 
 /**
  * Values of LOCAL_STEP, where replicas train alone: they begin with the common parameters and slots, go on with their own, take a step together, as all
- * other strategies do, or go on with their own parameters and the common slots.
+ * other strategies do, go on with their own parameters and the common slots, or with the common parameters and their own slots.
  */
-export const [BEGINS, GOES_ON, TOGETHER, TAKES_SLOTS] = [0, 1, 2, 3];
+export const [BEGINS, GOES_ON, TOGETHER, TAKES_SLOTS, TAKES_PARAMETERS] = [0, 1, 2, 3, 4];
 
 /** The numbers of a set. */
 export const headerOf = (header: SharedArrayBuffer, set: number): Float64Array => new Float64Array(header, set * HEADER * 8, HEADER);
@@ -168,6 +168,8 @@ export type ToThread =
       readonly part: 'collect' | 'take';
       readonly mixing: number;
     }
+  /** What the thread has done for the model so far. */
+  | { readonly kind: 'counts'; readonly model: number }
   | { readonly kind: 'close'; readonly model: number }
   | ({ readonly kind: 'load'; readonly memory: MeetingMemory; readonly share: Share } & Omit<ReplicaCall, 'args'>)
   | ({ readonly kind: 'call' } & ReplicaCall);
@@ -198,6 +200,14 @@ export interface MeetingMemory {
   readonly values: SharedArrayBuffer;
 }
 
+/** By these the strategies over threads differ: all copy the parameters into their engines, and not all update them. */
+export interface SessionCounts {
+  /** Parameters that were copied into the engine of the thread, as whole vectors. */
+  readonly loads: number;
+  /** Elements of common parameters that the thread has updated, of all steps. */
+  readonly updated: number;
+}
+
 export interface DescribedStage {
   /** Names of its layers. */
   readonly layers: readonly string[];
@@ -216,6 +226,7 @@ export type FromThread =
       readonly description?: ModelDescription;
       /** Where it is cut into stages. */
       readonly stages?: readonly DescribedStage[] | undefined;
+      readonly counts?: SessionCounts | undefined;
       /** The results of a call, for each replica of the thread. */
       readonly results?: readonly Encoded[];
     }

@@ -22,11 +22,13 @@ import {
   SETS,
   slotRange,
   STEP_NUMBER,
+  TAKES_PARAMETERS,
   TAKES_SLOTS,
   TOGETHER,
   VERSION,
   type BatchBuffers,
   type OpenModel,
+  type SessionCounts,
   type ToThread,
 } from './protocol.js';
 import { fragmentsOf, within, type Fragment, type FragmentRange } from './fragments.js';
@@ -76,6 +78,8 @@ export class ReplicaSession implements ModelSession {
   private loaded = -1;
   /** The version of the parameters of the present step: the main thread may write that of the next one already. */
   private version = -1;
+  private loads = 0;
+  private updatedElements = 0;
   /** Replicas of this thread, in order. */
   readonly replicas: readonly number[];
 
@@ -180,8 +184,18 @@ export class ReplicaSession implements ModelSession {
     const { [LOCAL_STEP]: how } = this.header;
     if (how === BEGINS) local.begin(replica);
     if (how === TAKES_SLOTS) local.takeSlots(replica);
-    this.engine.load(local.parameters(replica));
+    if (how === TAKES_PARAMETERS) local.takeParameters(replica);
+    this.copy(local.parameters(replica));
     this.loaded = -1;
+  }
+
+  get counts(): SessionCounts {
+    return { loads: this.loads, updated: this.updatedElements };
+  }
+
+  private copy(parameters: Float32Array): void {
+    this.loads++;
+    this.engine.load(parameters);
   }
 
   /** This thread's share of a range, in a chunk: the threads that update have even shares. */
@@ -204,7 +218,7 @@ export class ReplicaSession implements ModelSession {
   load(): void {
     if (this.version === this.loaded) return;
     this.loaded = this.version;
-    this.engine.load(this.parameters);
+    this.copy(this.parameters);
   }
 
   /** The gradient of one replica, to its place in the arena. */
@@ -278,6 +292,7 @@ export class ReplicaSession implements ModelSession {
       const isAlone = share.to - share.from === share.replicas;
       const sum = isAlone ? this.sum(chunk, 0, share.replicas) : memory.gradients[0]! + chunk.offset * 4;
       for (const { offset, length } of trained) {
+        this.updatedElements += length;
         const [params, grad] = [memory.parameters + offset * 4, sum + (offset - chunk.offset) * 4];
         if (isState) {
           // Without rows the layers have computed no state: it stays as it is.
@@ -304,7 +319,7 @@ export class ReplicaSession implements ModelSession {
   loadEarly(): void {
     if (!this.open.loadsEarly) return;
     this.loaded = this.version + 1;
-    this.engine.load(this.parameters);
+    this.copy(this.parameters);
   }
 
   close(): void {

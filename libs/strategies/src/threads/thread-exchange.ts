@@ -25,6 +25,7 @@ import {
   ROWS_AT_ONCE,
   SETS,
   STEP_NUMBER,
+  TAKES_PARAMETERS,
   TAKES_SLOTS,
   TOGETHER,
   VERSION,
@@ -63,6 +64,8 @@ export interface ThreadExchangeOptions {
 /** How replicas train alone; `steps` lie between two averages. With one fragment and no delay a model is averaged as a whole. */
 export interface LocalTraining extends FragmentRules {
   readonly outer: OuterRule;
+  /** Each replica goes on with its own optimizer after an average of the whole model. */
+  readonly keepsSlots: boolean;
   /** Steps of a model that replicas take together before they take any alone. */
   readonly syncSteps: number;
 }
@@ -130,7 +133,9 @@ class ThreadTrainer implements Trainer {
   private begins = true;
   /** The common slots were written to: where replicas go on with their own values, they take these over. */
   private slotsAreNew = false;
-  /** With elastic averaging and fragments slots stay with their replica: whether the common ones are those of an earlier step. */
+  /** Replicas begin the next step with the common parameters and their own slots. */
+  private takesParameters = false;
+  /** Where slots stay with their replica: whether the common ones are those of an earlier step. */
   private slotsAreOld = false;
   private readonly local: ThreadExchangeOptions['local'];
   /** Where replicas exchange a fragment at a time. */
@@ -223,15 +228,17 @@ class ThreadTrainer implements Trainer {
 
   /**
    * What replicas have learned alone becomes common.
-   * @param wantsSlots with elastic averaging and fragments common slots are made for whoever reads them
+   * @param wantsSlots where they stay with their replica, common slots are made for whoever reads them
    */
   private average(wantsSlots = false): void {
     if (!this.local || !this.pool.isOpen) return;
-    const keepsSlots = this.course !== undefined || this.local.outer.name === 'elastic';
+    const keepsParameters = this.course !== undefined || this.local.outer.name === 'elastic';
+    const keepsSlots = keepsParameters || this.local.keepsSlots;
     const slots = Array.from({ length: this.slotCount }, (_, s) => 1 + s);
     const takesSlots = keepsSlots ? wantsSlots && this.slotsAreOld : this.alone > 0;
     this.course?.flush();
     const vectors = [...(this.alone > 0 ? [PARAMETERS] : []), ...(takesSlots ? slots : [])];
+    if (keepsSlots && !keepsParameters && this.alone > 0) this.takesParameters = true;
     this.alone = 0;
     if (takesSlots) this.slotsAreOld = false;
     if (!keepsSlots) this.begins = true;
@@ -325,9 +332,16 @@ class ThreadTrainer implements Trainer {
     const isTogether = this.local !== undefined && step <= this.local.syncSteps;
     if (this.begins || isTogether) this.average(true); // slots that nobody has written to stay what they are
     if (isTogether) this.group?.awaitFragment(this.pool);
-    header[LOCAL_STEP] = isTogether ? TOGETHER : this.begins ? BEGINS : this.slotsAreNew ? TAKES_SLOTS : GOES_ON;
+    header[LOCAL_STEP] = isTogether ? TOGETHER : this.takeover();
     this.agreed = ++this.version; // what is read from now on waits for the step
     return this.pool.begin(STEP, this.model, set);
+  }
+
+  /** What replicas that train alone take over before the next step. */
+  private takeover(): number {
+    if (this.begins || (this.takesParameters && this.slotsAreNew)) return BEGINS;
+    if (this.takesParameters) return TAKES_PARAMETERS;
+    return this.slotsAreNew ? TAKES_SLOTS : GOES_ON;
   }
 
   private settle(): void {
@@ -336,7 +350,7 @@ class ThreadTrainer implements Trainer {
 
   /** Where replicas train alone nothing is heard of those of other processes: the result is that of the rows of this one's. */
   private steppedAlone({ count }: HostBatch, localSteps: number, buffers: BatchBuffers): StepResult {
-    this.begins = this.slotsAreNew = false;
+    this.begins = this.takesParameters = this.slotsAreNew = false;
     this.slotsAreOld = true;
     if (this.course) this.course.stepped();
     else if (++this.alone === localSteps) this.average();
