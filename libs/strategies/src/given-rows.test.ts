@@ -18,6 +18,7 @@ import {
   values,
   weightsOf,
 } from './models.fixture.js';
+import type { UserModel } from './model/tf-model.js';
 import { MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 
 let strategy: MirroredStrategy;
@@ -100,7 +101,7 @@ describe('arrays', () => {
     const model = own.scope(regression);
     expect(() => strategy.scope(twoOfEach).predict(X)).toThrow(/has 2 inputs \(a, b\), and one array was given/);
     await own.dispose();
-    expect(Object.keys(model.model ?? {})).not.toContain('fit');
+    expect(Object.keys((model as UserModel).model ?? {})).not.toContain('fit');
     expectTypeOf(strategy.distribute<tfl.LayersModel>).returns.toHaveProperty('fit');
   });
 });
@@ -248,5 +249,67 @@ describe('weights of rows', () => {
     const expected = { code, message: expect.stringMatching(message) as string };
     await expect(model.fit(x, y, { ...QUIET, epochs: 1, ...args })).rejects.toMatchObject(expected);
     expect(() => model.evaluate(x, y, args)).toThrow(expect.objectContaining(expected));
+  });
+});
+
+describe('bad data are named as tf.js names them', () => {
+  const ones = (...shape: number[]): tf.Tensor => tf.ones(shape);
+  type Given = readonly [x: unknown, y: unknown];
+  const messageOf = async (call: () => unknown): Promise<string> => {
+    try {
+      await call();
+    } catch (error) {
+      return (error as Error).message;
+    }
+    throw new Error('it was taken');
+  };
+  const models = () => [named(), regressionOf()] as const;
+
+  it.each<[what: string, given: Given]>([
+    ['an input of another rank', [ones(4, FEATURES, 1), ones(4, 1)]],
+    ['an input of another width', [ones(4, FEATURES - 1), ones(4, 1)]],
+    ['an input by another name', [{ row: ones(4, FEATURES) }, ones(4, 1)]],
+    ['too many inputs', [[ones(4, FEATURES), ones(4, FEATURES)], ones(4, 1)]],
+    ['a target of another rank', [ones(4, FEATURES), ones(4, 1, 1)]],
+    ['a target of another width', [ones(4, FEATURES), ones(4, 2)]],
+    ['another number of targets', [ones(4, FEATURES), ones(3, 1)]],
+    ['nothing', [undefined, ones(4, 1)]],
+  ])('%s', async (_, [x, y]) => {
+    const [plain, distributed] = models();
+    const calls = (model: tfl.LayersModel): (() => unknown)[] => {
+      const { fit, evaluate, trainOnBatch } = model as unknown as Record<string, (...data: unknown[]) => unknown>;
+      return [
+        () => fit!.call(model, x, y, { ...QUIET, epochs: 1 }),
+        () => evaluate!.call(model, x, y),
+        () => trainOnBatch!.call(model, x, y),
+      ];
+    };
+    const [theirs, mine] = [calls(plain), calls(distributed)];
+    for (const [i, call] of mine.entries()) expect(await messageOf(call)).toBe(await messageOf(theirs[i]!));
+  });
+
+  it('in predict, and as arrays: the same input, and the same numbers', async () => {
+    const [plain, distributed] = models();
+    for (const x of [ones(4, FEATURES, 1), ones(4, FEATURES - 1)]) {
+      const theirs = await messageOf(() => plain.predict(x));
+      expect(await messageOf(() => distributed.predict(x))).toBe(theirs);
+      expect(await messageOf(() => distributed.predict(x.arraySync() as number[][]))).toBe(theirs);
+    }
+    const rank = await messageOf(() => plain.fit(ones(4, 1, 1), ones(4, 1), QUIET));
+    expect(rank).toMatch(/^Error when checking input: expected rows to have 2 dimension/);
+    const length = await messageOf(() => distributed.fit(new Float32Array(FEATURES + 1), [1], QUIET));
+    expect(length).toMatch(/^input rows: an array of 13 numbers holds no whole number of rows of 12/);
+  });
+
+  it('a batch of a dataset, of which tf.js checks nothing: input, shape and rows', async () => {
+    const [plain, distributed] = models();
+    const dataset = {
+      iterator: () =>
+        Promise.resolve({ next: () => Promise.resolve({ done: false, value: { xs: ones(4, FEATURES - 1), ys: ones(4, 1) } }) }),
+    };
+    const fit = (model: tfl.LayersModel) => () => model.fitDataset(dataset as never, { epochs: 1, batchesPerEpoch: 1, verbose: 0 });
+    // The first layer refuses it there.
+    expect(await messageOf(fit(plain))).toMatch(/expected axis -1 of input shape to have value 12 but got shape 4,11/);
+    expect(await messageOf(fit(distributed))).toBe('input rows: a batch of 4 examples has the shape [4, 12], not [4, 11]');
   });
 });
