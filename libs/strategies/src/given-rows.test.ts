@@ -101,7 +101,7 @@ describe('arrays', () => {
     const model = own.scope(regression);
     expect(() => strategy.scope(twoOfEach).predict(X)).toThrow(/has 2 inputs \(a, b\), and one array was given/);
     await own.dispose();
-    expect(Object.keys((model as UserModel).model ?? {})).not.toContain('fit');
+    expect(Object.keys((model as unknown as UserModel).model ?? {})).not.toContain('fit');
     expectTypeOf(strategy.distribute<tfl.LayersModel>).returns.toHaveProperty('fit');
   });
 });
