@@ -7,6 +7,12 @@ export class ClusterError extends Error {
   readonly code = 'STRATEGY_CLUSTER';
 }
 
+/**
+ * Why no operation of a group can end any more. `gone`: a member has died, left, or stands still, and the others may go on without it. `differs`: it is at
+ * something else, so all have to stop. `out`: it is this member that the others have given up. `few`: those that are left must not go on.
+ */
+export type LossKind = 'gone' | 'differs' | 'out' | 'few';
+
 /** A member that is gone, silent, or at something else: no operation of the group can end any more. */
 export class MemberLostError extends Error {
   override readonly name = 'MemberLostError';
@@ -14,8 +20,8 @@ export class MemberLostError extends Error {
     /** Index of the member in the group; several members may be waited for at once. */
     readonly members: readonly number[],
     message: string,
-    options?: ErrorOptions,
+    readonly kind: LossKind = 'gone',
   ) {
-    super(message, options);
+    super(message);
   }
 }

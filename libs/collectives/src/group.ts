@@ -10,7 +10,7 @@
  */
 import { StallTolerantClock, type CancelTimer, type Clock, type Connection } from '@paceline/exchange';
 import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
-import { MemberLostError } from './errors.js';
+import { MemberLostError, type LossKind } from './errors.js';
 import type { Link } from './link.js';
 import type { Operation } from './operation.js';
 
@@ -48,6 +48,8 @@ export interface Called {
 const LOOK_MS = 100;
 /** Members say so often in a deadline that they live: who waits for somebody else is told from who stands still. */
 const BEATS = 8;
+/** Codes of what members tell each other when a group ends. */
+const [GONE, DIFFERS] = ['STRATEGY_MEMBER', 'STRATEGY_MEMBER_DIFFERS'];
 /** Bytes that are handed to a connection at a time. */
 const WINDOW_BYTES = 8 << 20;
 
@@ -113,6 +115,11 @@ export class Group {
     }
   }
 
+  /** Why it has ended. */
+  get end(): MemberLostError | undefined {
+    return this.lost;
+  }
+
   /** Bytes that this member has received and sent as payloads of data frames. */
   readonly counters = { sentBytes: 0, receivedBytes: 0, frames: 0 };
 
@@ -159,7 +166,13 @@ export class Group {
     this.stopTimers();
     const [root = this.options.self] = error.members;
     for (const { link } of this.peers) {
-      this.tell(link, { type: 'failed', code: 'STRATEGY_MEMBER', message: error.message.slice(0, 2000), round: 0, replica: root });
+      this.tell(link, {
+        type: 'failed',
+        code: error.kind === 'differs' ? DIFFERS : GONE,
+        message: error.message.slice(0, 2000),
+        round: 0,
+        replica: root,
+      });
       link.connection.close();
     }
     this.active?.reject(error);
@@ -197,7 +210,8 @@ export class Group {
         const by = this.name(peer.member);
         const text =
           root === this.options.self ? `${by} has given this member up: ${message.message}` : `${message.message} (said by ${by})`;
-        this.fail(new MemberLostError([root], text));
+        const kind: LossKind = message.code === DIFFERS ? 'differs' : root === this.options.self ? 'out' : 'gone';
+        this.fail(new MemberLostError([root], text, kind));
         break;
       }
       case 'heartbeat':
@@ -257,6 +271,7 @@ export class Group {
         new MemberLostError(
           [other.member],
           `${this.name(other.member)} is at "${callOf(other, active.number)!.what}", and ${this.name(this.options.self)} at "${active.what}": every process must build, set and train the same models with the same arguments, in the same order`,
+          'differs',
         ),
       );
       return false;

@@ -26,6 +26,8 @@ export { type Choice, choose, probe, type Timing } from './probe.js';
 export { type Operation } from './operation.js';
 export { Spread } from './spread.js';
 export { type Called, type Failure, Group } from './group.js';
+export { Membership, ViewChangedError } from './membership.js';
+export { type NextView, type View } from './views.js';
 export { joinGroup, type Joined, type Transport } from './join.js';
 export { processClock } from '@paceline/exchange';
 export { socketTransport } from './socket-transport.js';

@@ -1,8 +1,8 @@
 /**
  * How a group comes together: every member listens at its address, and dials those before it, again and again until they are there. Both ends prove
- * that they know the secret (proof.ts) before anything else is said.
+ * that they know the secret (proof.ts) before anything else is said. When a member is lost, those that are left come together in the same way, without it.
  */
-import type { Clock, Connection } from '@paceline/exchange';
+import type { CancelTimer, Clock, Connection } from '@paceline/exchange';
 import { ProtocolError, type MessageOf } from '@paceline/protocol';
 import { ClusterError, MemberLostError } from './errors.js';
 import { beforeProof, expected, FINAL, NUMBERS, PROOF_DEADLINE_MS, WRONG_SECRET } from './greeting.js';
@@ -28,13 +28,42 @@ export interface JoinOptions {
   readonly deadlineMs: number;
 }
 
+/** Who may come, where a member was lost. */
+export interface AgainOptions {
+  readonly among: readonly number[];
+  /** Members that are thought to be lost. */
+  readonly suspects: readonly number[];
+  /** A suspect may show for so long that it is none. */
+  readonly graceMs: number;
+  /** All others may come for so long. */
+  readonly deadlineMs: number;
+}
+
+/** Who has come. */
+export interface Gathered {
+  /** By member; undefined for this one, and for those that have not come. */
+  readonly links: readonly (Link | undefined)[];
+  /** Their hosts say that nobody listens at their addresses: their processes have ended. */
+  readonly dead: readonly number[];
+}
+
 export interface Joined {
   /** By member; undefined for this one. */
   readonly links: readonly (Link | undefined)[];
+  /**
+   * Connects again. It ends when everybody has come who may, but for those whose processes have ended, and for suspects after their grace; at the latest at
+   * the deadline.
+   * @throws MemberLostError `out` when the others have gone on without this member
+   */
+  again(options: AgainOptions): Promise<Gathered>;
+  /** Says for good who has no place any more: whoever asks is told. */
+  keepOut(isOut: (member: number) => boolean): void;
   close(): Promise<void>;
 }
 
-const RETRY_MS = 200;
+/** Before a member is dialled again; the second where those that are left come together, which others learn within milliseconds. */
+const [RETRY_MS, AGAIN_MS] = [200, 25];
+const WENT_ON = 'the others have given this process up and gone on without it: end it';
 const OTHER_GROUP =
   'it has another cluster, another number of replicas or another seed, or other options of the exchange: give every process the same ones';
 
@@ -43,10 +72,25 @@ const OTHER_GROUP =
  * @throws MemberLostError when members have not come within the deadline
  */
 export async function joinGroup(options: JoinOptions): Promise<Joined> {
-  const joining = new Joining(options);
+  let joining = new Joining(options);
   const listener = await options.transport.listen((connection) => joining.accept(connection));
+  let isOut: (member: number) => boolean = () => false;
+  const again = async (asked: AgainOptions): Promise<Gathered> => {
+    joining.stop();
+    joining = new Joining({ ...options, deadlineMs: asked.deadlineMs }, asked, (member) => isOut(member));
+    const links = await joining.complete();
+    return { links, dead: joining.dead };
+  };
   try {
-    return { links: await joining.complete(), close: () => listener.close() };
+    return {
+      links: await joining.complete(),
+      again,
+      keepOut: (asked) => void (isOut = asked),
+      close: async () => {
+        joining.end();
+        await listener.close();
+      },
+    };
   } catch (error) {
     joining.stop();
     await listener.close();
@@ -63,26 +107,52 @@ class Joining {
   private check: () => void = () => undefined;
   private fail: (error: Error) => void = () => undefined;
 
-  constructor(private readonly options: JoinOptions) {
+  private readonly refused = new Set<number>();
+  private hasGrace = true;
+
+  constructor(
+    private readonly options: JoinOptions,
+    private readonly rejoining?: AgainOptions,
+    private readonly isOut: (member: number) => boolean = () => false,
+  ) {
     this.links = options.names.map(() => undefined);
   }
 
+  get dead(): readonly number[] {
+    return [...this.refused];
+  }
+
+  private get others(): readonly number[] {
+    const { names, self } = this.options;
+    return (this.rejoining?.among ?? names.map((_, member) => member)).filter((member) => member !== self);
+  }
+
   async complete(): Promise<readonly (Link | undefined)[]> {
-    const { self, names, clock, deadlineMs } = this.options;
-    let cancel = (): void => undefined;
+    const { self, clock, deadlineMs } = this.options;
+    const { others, rejoining } = this;
+    const timers: CancelTimer[] = [];
     try {
       await new Promise<void>((resolve, reject) => {
         this.fail = reject;
         this.check = () => {
-          if (names.every((_, member) => member === self || this.isHere(member))) resolve();
+          if (others.every((member) => this.isHere(member) || this.isGivenUp(member))) resolve();
         };
-        cancel = clock.after(deadlineMs, () => reject(this.late()));
-        for (let member = 0; member < self; member++) this.dial(member);
+        timers.push(clock.after(deadlineMs, () => (rejoining ? resolve() : reject(this.late()))));
+        if (rejoining)
+          timers.push(
+            clock.after(rejoining.graceMs, () => {
+              this.hasGrace = false;
+              this.check();
+            }),
+          );
+        for (const member of others)
+          if (member < self) this.dial(member);
+          else if (rejoining) this.knock(member);
         this.check();
       });
       return this.links;
     } finally {
-      cancel();
+      for (const cancel of timers) cancel();
       this.isOver = true;
       for (const connection of this.greeting) connection.close();
     }
@@ -91,6 +161,43 @@ class Joining {
   /** A member whose connection has ended may come again while the group is not complete. */
   private isHere(member: number): boolean {
     return this.links[member]?.isOpen === true;
+  }
+
+  private get retryMs(): number {
+    return this.rejoining ? AGAIN_MS : RETRY_MS;
+  }
+
+  private isGivenUp(member: number): boolean {
+    const { rejoining } = this;
+    return rejoining !== undefined && (this.refused.has(member) || (!this.hasGrace && rejoining.suspects.includes(member)));
+  }
+
+  /** @returns whether its host says that nobody listens there */
+  private noteRefused(member: number, error: Error): boolean {
+    const { code } = (error.cause ?? error) as { readonly code?: unknown };
+    if (!this.rejoining || code !== 'ECONNREFUSED') return false;
+    this.refused.add(member);
+    this.check();
+    return true;
+  }
+
+  /** A member that dials this one: whether its process has ended. */
+  private knock(member: number): void {
+    if (this.isOver || this.isHere(member)) return;
+    this.options.transport.connect(member).then(
+      (connection) => {
+        connection.close();
+        this.options.clock.after(this.retryMs, () => this.knock(member));
+      },
+      (error: Error) => {
+        if (!this.noteRefused(member, error)) this.options.clock.after(this.retryMs, () => this.knock(member));
+      },
+    );
+  }
+
+  /** Who has not come by now comes no more. Whoever has come stays. */
+  end(): void {
+    if (!this.isOver) this.stop();
   }
 
   stop(): void {
@@ -112,15 +219,22 @@ class Joining {
     if (this.isOver) return;
     const again = (why: string): void => {
       this.why.set(member, why);
-      this.options.clock.after(RETRY_MS, () => this.dial(member));
+      this.options.clock.after(this.retryMs, () => this.dial(member));
     };
     this.options.transport.connect(member).then(
       (connection) => {
         if (this.isOver) connection.close();
         else this.introduce(connection, member, again);
       },
-      (error: Error) => again(error.message),
+      (error: Error) => {
+        if (!this.noteRefused(member, error)) again(error.message);
+      },
     );
+  }
+
+  /** Whether a process comes for the first time, or comes again: both are not taken for each other. */
+  private get incarnation(): number {
+    return this.rejoining ? 1 : 0;
   }
 
   /** The side that dials: it sends hello with a nonce, gets the other's proof, and sends its own. */
@@ -143,13 +257,15 @@ class Joining {
         },
         closed: (description, error) => {
           this.greeting.delete(connection);
-          if (error && FINAL.has(error.code)) this.fail(new ClusterError(`${names[to]!} refuses this process: ${error.detail}`));
+          const refusal = error && FINAL.has(error.code) ? `${names[to]!} refuses this process: ${error.detail}` : undefined;
+          if (refusal !== undefined && this.rejoining) this.fail(new MemberLostError([self], refusal, 'out'));
+          else if (refusal !== undefined) this.fail(new ClusterError(refusal));
           else again(error?.detail ?? description);
         },
       }),
     );
     const hello = { type: 'hello' as const, token: dialNonce, run: group, role: 'member' as const, id: String(self), host: '' };
-    connection.sendMessage({ ...hello, seat: self, incarnation: 0, fingerprint: '', layout: '' }, NUMBERS);
+    connection.sendMessage({ ...hello, seat: self, incarnation: this.incarnation, fingerprint: '', layout: '' }, NUMBERS);
   }
 
   /** The side that listens: it gets the other's hello, sends its own proof, and gets the other's. */
@@ -190,10 +306,12 @@ class Joining {
   }
 
   /** @throws ProtocolError for who cannot be a member, or is one already */
-  private greeted({ role, run, seat, token }: MessageOf<'hello'>): Handshake {
+  private greeted({ role, run, seat, token, incarnation }: MessageOf<'hello'>): Handshake {
     const { self, group } = this.options;
     if (role !== 'member' || run !== group) throw new ProtocolError('RUN_UNKNOWN', OTHER_GROUP);
+    if (incarnation > 0 && this.isOut(seat)) throw new ProtocolError('RUN_UNKNOWN', WENT_ON);
     this.checkFree(seat);
+    if (incarnation !== this.incarnation) throw new ProtocolError('SEAT_TAKEN', this.begun(seat));
     return { group, from: seat, to: self, dialNonce: token, acceptNonce: newNonce() };
   }
 
@@ -203,7 +321,11 @@ class Joining {
     const name = names[seat] ?? `member ${seat}`;
     if (seat <= self || seat >= names.length || this.isHere(seat))
       throw new ProtocolError('SEAT_TAKEN', `another process is ${name}: every process needs a task of its own`);
-    if (this.isOver) throw new ProtocolError('SEAT_TAKEN', `the group has begun with another ${name}: start all processes again`);
+    if (this.isOver) throw new ProtocolError('SEAT_TAKEN', this.begun(seat));
+  }
+
+  private begun(seat: number): string {
+    return `the group has begun with another ${this.options.names[seat] ?? `member ${seat}`}: start all processes again`;
   }
 
   private admit(member: number, connection: Connection, onEnd: (why: string) => void): void {

@@ -41,6 +41,12 @@ export class Link {
     return this.connection.isOpen;
   }
 
+  /** Nobody has it for now. @param unread what has come for the next one */
+  release(unread: readonly Message[]): void {
+    this.handler = undefined;
+    this.kept.push(...unread);
+  }
+
   take(handler: LinkHandler): void {
     this.handler = handler;
     for (const message of this.kept.splice(0)) handler.message(message);

@@ -1,0 +1,67 @@
+/**
+ * A member is lost at step j of a training, for every member, every j and every topology. A step is a frame that it sends. The others go on without it, and
+ * end with the parameters of a training that lost nobody: each step is in them once.
+ */
+import { describe, expect, it } from 'vitest';
+import { LENGTH, Loss, trainees, type Setting, type Trainee } from './membership.fixture.js';
+import { keepsOrder, TOPOLOGIES, type Topology } from './routes.js';
+
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
+const SETTING = { members: 3, replicas: 4, steps: 3, hosts: ['a', 'a', 'b'], deadlineMs: 4_000 };
+/** Every step in the soak; in the suite some, each member from another one on. */
+const STRIDE = IS_SOAK ? 1 : 9;
+
+async function trained(setting: Setting, losses: readonly Loss[]): Promise<Trainee[]> {
+  const all = await trainees(setting, losses);
+  const isLost = ({ self }: Trainee): boolean => losses[self]!.isLost;
+  const running = new Set(all);
+  for (const trainee of all)
+    void trainee
+      .train()
+      .catch((error: unknown) => (trainee.error = error))
+      .finally(() => running.delete(trainee));
+  while ([...running].some((trainee) => !isLost(trainee))) await new Promise((resolve) => setTimeout(resolve, 5));
+  for (const trainee of all) trainee.membership.leave('the test is over');
+  return all;
+}
+
+const nobody = (): Loss[] => Array.from({ length: SETTING.members }, () => new Loss(undefined));
+const bits = ({ parameters }: Trainee): string => Buffer.from(parameters.buffer).toString('hex');
+
+/** @returns whether the member was lost */
+async function losing(topology: Topology, member: number, step: number, how: Loss['how'], expected: string): Promise<boolean> {
+  const losses = nobody();
+  losses[member] = new Loss(step, how);
+  const setting = { ...SETTING, topology, deadlineMs: how === 'dies' ? SETTING.deadlineMs : 600 };
+  const all = await trained(setting, losses);
+  if (!losses[member]!.isLost) return false;
+  const left = all.filter(({ self }) => self !== member);
+  const where = `${topology}: member ${member} ${how} at frame ${step}`;
+  for (const trainee of left) {
+    expect(trainee.error, `${where}: ${String(trainee.error)}`).toBeUndefined();
+    expect(trainee.steps, where).toBe(SETTING.steps);
+    expect(bits(trainee), where).toBe(bits(left[0]!));
+    for (const { members } of trainee.views) expect(members, where).not.toContain(member);
+    if (keepsOrder(topology, SETTING.hosts, SETTING.replicas)) expect(bits(trainee), where).toBe(expected);
+  }
+  return true;
+}
+
+describe.each(TOPOLOGIES)('topology %s', (topology) => {
+  it('the others go on without a member that dies at any step, with the parameters of a training that lost nobody', async () => {
+    const [whole] = await trained({ ...SETTING, topology }, nobody());
+    expect(whole!.parameters).not.toEqual(new Float32Array(LENGTH).fill(0.1));
+    for (let member = 0; member < SETTING.members; member++)
+      for (let step = member; await losing(topology, member, step, 'dies', bits(whole!)); step += STRIDE);
+  }, 600_000);
+
+  it.runIf(IS_SOAK || topology === 'direct')(
+    'and without one that stands still',
+    async () => {
+      const [whole] = await trained({ ...SETTING, topology }, nobody());
+      for (let member = 0; member < SETTING.members; member++)
+        for (let step = member; await losing(topology, member, step, 'stands still', bits(whole!)); step += IS_SOAK ? 1 : 33);
+    },
+    600_000,
+  );
+});

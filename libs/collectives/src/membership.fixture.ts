@@ -1,0 +1,185 @@
+/** Members inside one process that come together over memory, train, and may be lost. */
+import { memoryPair, processClock, type Connection } from '@paceline/exchange';
+import { AllReducePlan } from './all-reduce.js';
+import { joinGroup, type Joined, type Transport } from './join.js';
+import { Membership, ViewChangedError } from './membership.js';
+import { nodesOf } from './parts.js';
+import { groupId } from './proof.js';
+import type { Topology } from './routes.js';
+import { Spread } from './spread.js';
+import type { NextView } from './views.js';
+
+export const LENGTH = 40;
+
+export interface Setting {
+  readonly members: number;
+  readonly replicas: number;
+  readonly steps: number;
+  readonly topology: Topology;
+  readonly hosts: readonly string[];
+  readonly deadlineMs: number;
+}
+
+/** Takes a member away: it says nothing more. */
+export class Loss {
+  private readonly ends: Connection[] = [];
+  private sent = 0;
+  isLost = false;
+
+  /** @param at the frame at which it is lost, counted when `count` was called; undefined for a member that stays */
+  constructor(
+    private readonly at: number | undefined,
+    readonly how: 'dies' | 'stands still' = 'dies',
+  ) {}
+
+  private counts = false;
+  count(): void {
+    this.counts = true;
+  }
+
+  end(connection: Connection): Connection {
+    this.ends.push(connection);
+    const mayLeave = (): boolean => {
+      if (this.counts && !this.isLost && this.at !== undefined && this.sent++ === this.at) this.lose();
+      return !this.isLost;
+    };
+    return new Proxy(connection, {
+      get(target, name) {
+        const value: unknown = Reflect.get(target, name, target);
+        if (typeof value !== 'function') return value;
+        const call = value.bind(target) as (...args: unknown[]) => unknown;
+        if (name !== 'sendMessage' && name !== 'sendData') return call;
+        return (...args: unknown[]) => (mayLeave() ? call(...args) : undefined);
+      },
+    });
+  }
+
+  lose(): void {
+    this.isLost = true;
+    if (this.how === 'dies') for (const end of this.ends) end.close();
+  }
+}
+
+/** Who listens, by member. */
+export class Network {
+  private readonly listeners = new Map<number, (connection: Connection) => void>();
+
+  constructor(private readonly losses: readonly Loss[]) {}
+
+  transport(self: number): Transport {
+    return {
+      listen: async (onConnection) => {
+        this.listeners.set(self, onConnection);
+        return { close: async () => void this.listeners.delete(self) };
+      },
+      connect: async (member) => {
+        const loss = this.losses[member]!;
+        const listener = this.listeners.get(member);
+        if (!listener || (loss.isLost && loss.how === 'dies'))
+          throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+        const [one, other] = memoryPair({ lingerMs: 500 });
+        if (!loss.isLost) listener(loss.end(other));
+        return this.losses[self]!.end(one);
+      },
+    };
+  }
+}
+
+/** The gradient of a replica: of the parameters, so that a step done twice or left out shows in the bits. */
+function gradient(parameters: Float32Array, replica: number, step: number): Float32Array {
+  return parameters.map((value, i) => Math.fround(Math.sin(value * 3 + replica * 0.7 + step + i) / 3));
+}
+
+/** One member that trains: parameters are updated with sums over all replicas, whoever has them. */
+export class Trainee {
+  readonly parameters = new Float32Array(LENGTH).fill(0.1);
+  readonly views: NextView[] = [];
+  steps = 0;
+  error: unknown;
+
+  constructor(
+    readonly self: number,
+    private readonly setting: Setting,
+    readonly membership: Membership,
+    private readonly joined: Joined,
+  ) {}
+
+  async train(): Promise<void> {
+    for (let step = 0; step < this.setting.steps; step++) {
+      await this.once(() => this.step(step));
+      this.steps++;
+    }
+    // It ends as a process does, while others may be in the last step still.
+    this.membership.leave('it has ended');
+    await this.joined.close();
+  }
+
+  /** An operation that is done again by all, or counts as done. */
+  private async once(operation: () => Promise<void>): Promise<void> {
+    for (;;) {
+      try {
+        return await operation();
+      } catch (error) {
+        if (!(error instanceof ViewChangedError)) throw error;
+        if (await this.layOut(error.view)) return;
+      }
+    }
+  }
+
+  /** @returns whether the operation in hand is done */
+  private async layOut(view: NextView): Promise<boolean> {
+    const { membership, self, parameters } = this;
+    this.views.push(view);
+    membership.adopt(view.number);
+    const received = parameters.slice();
+    const parts = [{ member: view.members.indexOf(view.source), values: received }];
+    const what = `the parameters in view ${view.number}`;
+    try {
+      await membership.run({ what, operations: [new Spread(view.members.length, view.members.indexOf(self), parts)] }, false);
+    } catch (error) {
+      if (error instanceof ViewChangedError) return this.layOut(error.view);
+      throw error;
+    }
+    parameters.set(received);
+    membership.catchUp(view.completed);
+    return view.behind.includes(self);
+  }
+
+  private async step(step: number): Promise<void> {
+    const { setting, membership, parameters } = this;
+    const { members: among } = membership.view;
+    const [members, self] = [among.length, among.indexOf(this.self)];
+    const { replicas, topology } = setting;
+    const hosts = among.map((member) => setting.hosts[member]!);
+    const plan = new AllReducePlan({ members, self, replicas, length: LENGTH, pieceLength: 5, topology, hosts });
+    const sums = nodesOf(replicas, members, self).map(({ lo, hi }) => summed(parameters, lo, hi, step));
+    const result = new Float32Array(LENGTH);
+    await membership.run({ what: `step ${step}`, operations: [plan.reduce(sums, result)] });
+    for (let i = 0; i < LENGTH; i++) parameters[i] = Math.fround(parameters[i]! - Math.fround(result[i]! * 0.1));
+  }
+}
+
+/** In the order of the reduction tree, whose nodes of a power of two of replicas are halves of halves. */
+function summed(parameters: Float32Array, lo: number, hi: number, step: number): Float32Array {
+  if (hi - lo === 1) return gradient(parameters, lo, step);
+  const middle = lo + (hi - lo) / 2;
+  const [a, b] = [summed(parameters, lo, middle, step), summed(parameters, middle, hi, step)];
+  return a.map((value, i) => Math.fround(value + b[i]!));
+}
+
+/** All members begin. */
+export async function trainees(setting: Setting, losses: readonly Loss[]): Promise<Trainee[]> {
+  const network = new Network(losses);
+  const names = Array.from({ length: setting.members }, (_, i) => `worker ${i}`);
+  const { deadlineMs } = setting;
+  const common = { names, group: groupId(names), secret: 'a secret of the tests', clock: processClock };
+  const made = await Promise.all(
+    names.map(async (_, self) => {
+      const joined = await joinGroup({ ...common, self, transport: network.transport(self), deadlineMs: 20_000 });
+      const membership = new Membership({ joined, self, names, clock: processClock, deadlineMs, onMemberLoss: 'continue' });
+      return new Trainee(self, setting, membership, joined);
+    }),
+  );
+  for (const loss of losses) loss.count();
+  return made;
+}
