@@ -15,7 +15,7 @@ import {
 import { DEFAULT_RANK, LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { listenHostOf } from './known-options.js';
-import { GroupThread, type ModelCommunication } from './members/group-link.js';
+import { GroupThread, type LostMember, type ModelCommunication } from './members/group-link.js';
 import { LOW_RANK, SUM_CODECS, type MemberCodec } from './members/packed-sums.js';
 import { resolverOf } from './resolved-by.js';
 import { asRun, type RunStrategy } from './run-options.js';
@@ -27,6 +27,7 @@ import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exc
 
 const JOIN_DEADLINE_MS = 300_000;
 const TRANSPORTS = ['auto', 'tcp', 'unix'] as const;
+const LOSSES = ['stop', 'continue'] as const;
 const SHARDINGS = ['replicated', 'sharded'] as const;
 const CODECS: readonly MemberCodec[] = ['none', ...SUM_CODECS, LOW_RANK];
 const COMMUNICATIONS: readonly (Topology | 'auto')[] = [...TOPOLOGIES, 'auto'];
@@ -41,6 +42,7 @@ const OWN = [
   'optimizerSharding',
   'codec',
   'codecRank',
+  'onMemberLoss',
 ] as const;
 const COUNTED: readonly string[] = ['threads', 'replicas', 'seed', 'deadlineMs'];
 const KNOWN = [...COUNTED, ...OWN];
@@ -76,10 +78,20 @@ export class MultiWorkerMirroredStrategy extends Strategy {
     return asRun(NAME, this.options, { strategy, replicas: this.numReplicasInSync });
   }
 
+  /** The processes that are left, and those that were lost while these went on (`onMemberLoss: 'continue'`). */
+  get members(): Members {
+    return { tasks: this.group?.tasks ?? [this.task], lost: [...(this.group?.lostMembers ?? [])] };
+  }
+
   /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */
   get communication(): Communication {
     return Object.assign({}, this.asked, communicationOf(this.group));
   }
+}
+
+export interface Members {
+  readonly tasks: readonly { readonly type: string; readonly index: number }[];
+  readonly lost: readonly LostMember[];
 }
 
 /** What the program has asked for. */
@@ -134,6 +146,7 @@ export function planned(
     throw new ArgumentError(
       `${name}: with the codec power-sgd every process gets the whole sum, and with optimizerSharding "sharded" parameters come back as float32: leave one of them out`,
     );
+  const onMemberLoss = lossOf(options, name, optimizerSharding, codec);
   const hosts = hostsOf(options, members, name);
   const counted = Object.fromEntries(Object.entries(options).filter(([key]) => COUNTED.includes(key)));
   const counts = countsOf(withDefaults(counted, count), name, known);
@@ -152,12 +165,24 @@ export function planned(
   const group = new GroupThread({
     members,
     self,
-    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, codec, codecRank ?? 0, hosts, ...common]),
+    group: groupId([
+      members,
+      replicas,
+      options.seed ?? 0,
+      requested,
+      optimizerSharding,
+      codec,
+      codecRank ?? 0,
+      hosts,
+      onMemberLoss,
+      ...common,
+    ]),
     secret: secretOf(name, options.secret),
     share: { replicas, from, to, nodes: nodesOf(replicas, count, self) },
     transport: oneOf(name, 'transport', options.transport ?? 'auto', TRANSPORTS),
     listenHost: listenHostOf(name, options.listenHost) ?? listenHost,
     communication: requested,
+    onMemberLoss,
     isSharded: optimizerSharding === 'sharded',
     codec,
     rank: codecRank ?? DEFAULT_RANK,
@@ -196,6 +221,21 @@ function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions, nam
 function oneOf<T extends string>(name: string, option: string, value: T, known: readonly T[]): T {
   if (known.includes(value)) return value;
   throw new ArgumentError(`${name}: ${option} must be ${known.slice(0, -1).join(', ')} or ${known.at(-1)!}, not ${String(value)}`);
+}
+
+/** @throws ArgumentError where what a lost process kept cannot be had from the others */
+function lossOf({ onMemberLoss = 'stop' }: MultiWorkerOptions, name: string, sharding: string, codec: MemberCodec): 'stop' | 'continue' {
+  const asked = oneOf(name, 'onMemberLoss', onMemberLoss, LOSSES);
+  if (asked === 'stop') return asked;
+  if (sharding === 'sharded')
+    throw new ArgumentError(
+      `${name}: with onMemberLoss "continue" every process must have the whole state of the optimizer, and with optimizerSharding "sharded" a part of it is lost with its process: leave one of them out`,
+    );
+  if (codec === LOW_RANK)
+    throw new ArgumentError(
+      `${name}: with the codec power-sgd each process keeps what its factors leave out, which is lost with it: leave the codec out, or take another one, to set onMemberLoss to "continue"`,
+    );
+  return asked;
 }
 
 function rankOf({ codecRank }: MultiWorkerOptions, name: string, codec: MemberCodec): number | undefined {

@@ -77,7 +77,9 @@ const TRANSPORT: RunOption<'auto' | 'tcp' | 'unix'> = {
       : 'PACELINE_TRANSPORT of the workers and servers says how they reach each other, for all runs: leave transport out',
 };
 
-const MEMBERS: RunOptions<Omit<MultiWorkerOptions, keyof ThreadStrategyOptions | 'optimizerSharding' | 'codec' | 'codecRank'>> = {
+const MEMBERS: RunOptions<
+  Omit<MultiWorkerOptions, keyof ThreadStrategyOptions | 'optimizerSharding' | 'onMemberLoss' | 'codec' | 'codecRank'>
+> = {
   cluster: { kind: 'counted', to: 'strategy.workers' },
   secret: SECRET,
   joinDeadlineMs: JOIN_DEADLINE,
@@ -124,6 +126,13 @@ const MULTI_WORKER: RunOptions<MultiWorkerOptions> = {
       kind === 'none' ? undefined : { kind, ...(kind === LOW_RANK && codecRank !== undefined ? { rank: codecRank } : {}) },
   },
   codecRank: { kind: 'counted', to: 'codec' },
+  onMemberLoss: {
+    kind: 'refused',
+    why: (loss) =>
+      loss === 'continue'
+        ? undefined
+        : 'a run goes on by itself when a worker is lost, from its standbys or its last checkpoint: leave onMemberLoss out',
+  },
 };
 
 const OUTER = { average: 'sgd', nesterov: 'nesterov', elastic: 'elastic' } as const;

@@ -59,9 +59,14 @@ export interface MultiWorkerOptions extends ThreadStrategyOptions {
   readonly codec?: MemberCodec;
   /** With the codec `power-sgd`: columns of the two factors that stand for each matrix, from 1 to 32; 1 by default. */
   readonly codecRank?: number;
+  /**
+   * What the other processes do when one dies, or is silent for `deadlineMs`: `stop`, as TensorFlow does, by default; or `continue` without it, from the step
+   * that was in hand.
+   */
+  readonly onMemberLoss?: 'stop' | 'continue';
 }
 
-export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding' | 'codec' | 'codecRank'> {
+export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding' | 'onMemberLoss' | 'codec' | 'codecRank'> {
   /** Steps that a replica takes between two averages; 8 by default. */
   readonly localSteps?: number;
   /**

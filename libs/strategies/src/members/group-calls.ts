@@ -2,7 +2,7 @@
  * What the thread of the group does for functions that run in replicas: it lets all processes decide, where the replicas of this one have come together,
  * whether they go on, and adds their sums up (threads/meeting.ts). And it gives values of replicas to all processes, for `reduce` and `gather`.
  */
-import { AllReducePlan, replicasOf, Spread, type Called, type Failure, type Group } from '@paceline/collectives';
+import { AllReducePlan, replicasOf, Spread, type Called, type Failure, type Membership } from '@paceline/collectives';
 import { decide, ENDED, FAILED_POINT, unequalPoints, type CommonPoint } from '../threads/meeting.js';
 import type { MeetingMemory, Met, Share } from '../threads/protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
@@ -35,7 +35,11 @@ export class GroupCalls {
    * @param failures of replicas of this process
    * @returns those of all processes, and whether the replicas go on: `decide` tells them
    */
-  async meet(group: Group, at: Met, failures: readonly Failure[]): Promise<{ failures: readonly Failure[]; goesOn: boolean }> {
+  async meet(
+    group: Pick<Membership, 'run'>,
+    at: Met,
+    failures: readonly Failure[],
+  ): Promise<{ failures: readonly Failure[]; goesOn: boolean }> {
     const { share } = this.place;
     const what = `meeting ${++this.meetings} of functions in replicas`;
     const own = at.reason === undefined ? failures : [...failures, { replica: share.from, message: at.reason }];
@@ -71,7 +75,7 @@ export class GroupCalls {
     return [{ replica: firsts[other]!, message: `${told}: every process must call the same functions, in the same order` }];
   }
 
-  private async add(group: Group, length: number, what: string): Promise<void> {
+  private async add(group: Pick<Membership, 'run'>, length: number, what: string): Promise<void> {
     const { share, members, self } = this.place;
     const place = (index: number): Float32Array => new Float32Array(this.values, index * length * 4, length);
     // Copies: what grows cannot be written to a socket.
@@ -86,7 +90,12 @@ export class GroupCalls {
 const encoded = (value: unknown): Uint8Array => new Uint8Array(Buffer.from(JSON.stringify(value)));
 
 /** The values of the replicas of all processes, in their order. */
-export async function shared(group: Group, { members, self }: Place, what: string, own: readonly ReplicaArray[]): Promise<ReplicaArray[]> {
+export async function shared(
+  group: Pick<Membership, 'run'>,
+  { members, self }: Place,
+  what: string,
+  own: readonly ReplicaArray[],
+): Promise<ReplicaArray[]> {
   const { values } = await group.run({ what, values: encoded(own.map(({ shape }) => shape)), operations: [] });
   const shapes = values.map((value) => JSON.parse(Buffer.from(value).toString()) as number[][]);
   const arrays = shapes.map((list, member) =>

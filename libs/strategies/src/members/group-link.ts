@@ -5,10 +5,15 @@ import {
   AllReducePlan,
   choose,
   keepsOrder,
+  nodesOf,
   packedBytes,
   rangeOf,
+  type Failure,
   type MemberAddress,
+  memberName,
+  type NextView,
   type Range,
+  replicasOf,
   type Timing,
   type Topology,
 } from '@paceline/collectives';
@@ -57,6 +62,21 @@ export interface OpenedModel {
   readonly memory: ModelMemory;
   readonly fragments: readonly number[];
   readonly outputs: readonly number[];
+  /** It is laid out for another view. */
+  readonly isAgain?: boolean;
+}
+
+/** Members were lost, and the others go on: what a call was for has not happened, or had happened before. */
+export class MembersChanged extends Error {
+  override readonly name = 'MembersChanged';
+}
+
+/** A member that was lost while the others went on. */
+export interface LostMember {
+  readonly type: string;
+  readonly index: number;
+  /** How often members had been lost, with this time. */
+  readonly view: number;
 }
 
 export interface Lengths {
@@ -85,7 +105,7 @@ export interface Breakable {
 const LEAVE_MS = 2_000;
 
 export class GroupThread {
-  readonly share: Share;
+  share: Share;
   /** Why no step can end any more. */
   lost: Error | undefined;
   private readonly cells = new Int32Array(new SharedArrayBuffer(GROUP_CELLS * 4));
@@ -99,16 +119,21 @@ export class GroupThread {
   /** With `auto`. */
   timings: readonly Timing[] = [];
   readonly communications: ModelCommunication[] = [];
+  private settled: readonly Failure[] = [];
   private readonly exited: Promise<unknown>;
 
-  /** Which of the processes this one is, and how many there are. */
-  readonly self: number;
-  readonly processes: number;
+  /** Which of the processes that are left this one is. */
+  self: number;
+  /** A view that this process has to be laid out for. */
+  changed: NextView | undefined;
+  /** Those that are left, by their index in the cluster. */
+  private left: readonly number[];
+  readonly lostMembers: LostMember[] = [];
 
   constructor(private readonly options: GroupThreadOptions) {
     this.share = options.share;
     this.self = options.self;
-    this.processes = options.members.length;
+    this.left = options.members.map((_, member) => member);
     const { port1, port2 } = new MessageChannel();
     this.port = port1;
     const { communication, isSharded: _, ...given } = options;
@@ -118,6 +143,41 @@ export class GroupThread {
     this.worker.unref();
     port1.unref();
     this.exited = new Promise((resolve) => this.worker.once('exit', resolve));
+  }
+
+  /** How many there are. */
+  get processes(): number {
+    return this.left.length;
+  }
+
+  /** Tasks of those that are left. */
+  get tasks(): readonly MemberAddress['task'][] {
+    return this.left.map((member) => this.options.members[member]!.task);
+  }
+
+  /** This process goes on in the view that has come. @returns it */
+  adopt(pool: Breakable): NextView {
+    const view = this.changed!;
+    this.changed = undefined;
+    const { members, self } = this.options;
+    const lost = this.left.filter((member) => !view.members.includes(member)).map((member) => members[member]!);
+    this.left = view.members;
+    this.self = view.members.indexOf(self);
+    const [{ replicas }, count] = [this.share, view.members.length];
+    this.share = { replicas, ...replicasOf(replicas, count, this.self), nodes: nodesOf(replicas, count, this.self) };
+    this.lostMembers.push(...lost.map(({ task: { type, index } }) => ({ type, index, view: view.number })));
+    const named = lost.map(memberName).join(', ');
+    const told = `${named} was lost: ${count} of ${members.length} processes go on, and compute its replicas`;
+    if (lost.length > 0) process.emitWarning(told, { code: 'PACELINE_MEMBER_LOST' });
+    this.ask(pool, { kind: 'adopt', view, share: this.share });
+    return view;
+  }
+
+  /** Ends what `adopt` has begun. @returns what the operation in hand failed with, where it counts as done; undefined where it is to be done again */
+  settle(pool: Breakable, view: NextView, inHand: number | undefined): readonly Failure[] | undefined {
+    this.settled = [];
+    this.ask(pool, { kind: 'settle', view, inHand });
+    return view.behind.includes(this.options.self) ? this.settled : undefined;
   }
 
   get isGone(): boolean {
@@ -161,6 +221,11 @@ export class GroupThread {
   /** Weights and optimizer state of the first process go to all others. */
   takeOver(pool: Breakable, model: number, step: number, staged: readonly SharedArrayBuffer[] | undefined): void {
     this.ask(pool, { kind: 'take-over', model, step, staged });
+  }
+
+  /** The same of the member that is the source of a view. */
+  takeOverFrom(pool: Breakable, model: number, step: number, { members, source }: NextView): void {
+    this.ask(pool, { kind: 'take-over', model, step, staged: undefined, from: members.indexOf(source) });
   }
 
   /** Gathers whole slots, of which each process keeps a part: all processes have to ask for it. */
@@ -207,11 +272,14 @@ export class GroupThread {
   /** How a model's vectors are exchanged, and what of them lies where. */
   place(pool: Breakable, model: number, lengths: Lengths, slots: number): Placement {
     const { totalLength: length, trainableLength } = lengths;
-    const { members, self, share, hosts, isSharded, codec, rank } = this.options;
+    const { isSharded, codec, rank } = this.options;
+    const { self, share, left: members } = this;
+    const hosts = this.hosts();
     const lowRank = codec === LOW_RANK ? { variables: trainedOf(lengths), length, rank } : undefined;
     const packing = codec === LOW_RANK ? undefined : packedSums(codec, 0, trainableLength);
     const sumBytes = lowRank ? LowRankSum.bytesOf(lowRank) : packedBytes(length, members.length, packing);
-    const { topology, keepsOrder: keeps, estimates } = this.choose(pool, sumBytes);
+    const known = this.communications.findIndex((each) => each.model === model);
+    const { topology, keepsOrder: keeps, estimates } = this.choose(pool, sumBytes, this.communications[known]);
     const plan = { members: members.length, self, replicas: share.replicas, length, topology, hosts, isSharded };
     const options = Object.assign({}, plan, packing && { packing });
     // What a low rank takes lies in the group thread.
@@ -219,7 +287,7 @@ export class GroupThread {
     const exchanged = lowRank ? LowRankExchange.scratchLength({ ...plan, ...lowRank, seed: 0 }) : scratch;
     const own = isSharded ? rangeOf(length, members.length, self) : undefined;
     const slotBytes = slots * slotRange(own, trainableLength).length * 4;
-    this.communications.push({
+    this.communications.splice(known < 0 ? this.communications.length : known, 1, {
       model,
       topology,
       keepsOrder: keeps && codec === 'none',
@@ -232,8 +300,21 @@ export class GroupThread {
     return { scratch, own };
   }
 
-  private choose(pool: Breakable, bytes: number): Pick<ModelCommunication, 'topology' | 'keepsOrder' | 'estimates'> {
-    const { communication, hosts, share } = this.options;
+  /** Of the members that are left. */
+  private hosts(): readonly string[] {
+    return this.left.map((member) => this.options.hosts[member]!);
+  }
+
+  /** @param before what was chosen when more members were there: what is measured then still holds for pairs of them */
+  private choose(
+    pool: Breakable,
+    bytes: number,
+    before: ModelCommunication | undefined,
+  ): Pick<ModelCommunication, 'topology' | 'keepsOrder' | 'estimates'> {
+    const { communication } = this.options;
+    const { share } = this;
+    const hosts = this.hosts();
+    if (before) return { ...before, keepsOrder: keepsOrder(before.topology, hosts, share.replicas) };
     if (communication !== 'auto')
       return { topology: communication, keepsOrder: keepsOrder(communication, hosts, share.replicas), estimates: [] };
     if (this.timings.length === 0) this.ask(pool, { kind: 'timings' });
@@ -275,7 +356,8 @@ export class GroupThread {
   private answered(pool: Breakable): readonly ReplicaArray[] {
     if (!waitFor(this.cells, ANSWERED, this.answers, () => this.isGone)) pool.fail(new ThreadError('the thread of the group has ended'));
     const answers = this.drain();
-    const [fault] = answers.filter(({ kind }) => kind !== 'ok' && kind !== 'timings');
+    const [fault] = answers.filter(({ kind }) => kind !== 'ok' && kind !== 'timings' && kind !== 'settled');
+    if (fault?.kind === 'view') throw new MembersChanged(`view ${fault.view.number}`);
     if (fault) pool.fail(this.lost ?? new ThreadError(fault.kind === 'failed' || fault.kind === 'fault' ? fault.message : fault.kind));
     return answers.flatMap((answer) => (answer.kind === 'ok' ? (answer.shared ?? []) : []));
   }
@@ -287,6 +369,8 @@ export class GroupThread {
     for (const message of messages) {
       this.lost ??= this.errorOf(message);
       if (message.kind === 'timings') this.timings = message.timings;
+      if (message.kind === 'view') this.changed = message.view;
+      if (message.kind === 'settled') this.settled = message.failures;
     }
     return messages;
   }

@@ -7,16 +7,18 @@ import {
   add,
   AllReducePlan,
   ClusterError,
-  Group,
   joinGroup,
   MemberLostError,
   memberName,
+  Membership,
   probe,
   processClock,
   rangeOf,
   replicasOf,
   socketTransport,
   Spread,
+  ViewChangedError,
+  type Called,
   type Failure,
   type Joined,
   type Operation,
@@ -36,7 +38,9 @@ import { LowRankExchange } from './low-rank-exchange.js';
 import { LOW_RANK, packedSums } from './packed-sums.js';
 
 const init = workerData as GroupInit;
-const { share, self, members } = init;
+const continues = init.onMemberLoss === 'continue';
+/** Of the members that are left: which of them this one is, and what it computes. */
+let { share, self, members, hosts } = init;
 const own = new Int32Array(init.cells);
 const traffic = new Float64Array(init.traffic);
 let cells: Int32Array;
@@ -68,7 +72,6 @@ interface Opened {
   buffers: BatchBuffers | undefined;
 }
 const models = new Map<number, Opened>();
-const place = { members: members.length, self, share };
 let functions: GroupCalls | undefined;
 
 /** Also what the transport throws is told to whoever asks next. */
@@ -82,19 +85,19 @@ const join = async (): Promise<Joined> =>
     clock: processClock,
     deadlineMs: init.joinDeadlineMs,
   });
-const joined = join();
 let timings: readonly Timing[] = [];
-let present: { readonly group: Group; readonly sockets: Joined } | undefined;
-const group: Promise<Group> = joined.then(async (sockets) => {
-  const names = members.map(memberName);
-  const made = new Group({ self, names, links: sockets.links, clock: processClock, deadlineMs: init.deadlineMs });
+let present: { readonly group: Membership; readonly sockets: Joined } | undefined;
+const group: Promise<Membership> = join().then(async (sockets) => {
+  const { onMemberLoss, deadlineMs } = init;
+  const made = new Membership({ joined: sockets, self, names: members.map(memberName), clock: processClock, deadlineMs, onMemberLoss });
   present = { group: made, sockets };
-  if (init.probes) timings = await probe(made, self, init.hosts, share.replicas, processClock);
+  if (init.probes) timings = await probe(made.present, self, hosts, share.replicas, processClock);
   return made;
 });
 group.catch(() => undefined); // whoever asks next is told
 
 function faultOf(error: unknown): FromGroupThread {
+  if (error instanceof ViewChangedError) return { kind: 'view', view: error.view };
   if (error instanceof MemberLostError) return { kind: 'lost', members: error.members, message: error.message };
   if (error instanceof ClusterError) return { kind: 'cluster', message: error.message };
   return { kind: 'fault', message: error instanceof Error ? error.message : String(error) };
@@ -112,7 +115,7 @@ function opened(shared: SharedModel): Opened {
       replicas: share.replicas,
       length,
       topology: shared.topology,
-      hosts: init.hosts,
+      hosts,
       isSharded: memory.own !== undefined,
       ...(packing && { packing }),
       allocate: (elements) => {
@@ -131,7 +134,7 @@ function opened(shared: SharedModel): Opened {
   const packing = init.codec === LOW_RANK ? undefined : packedSums(init.codec, init.seed, trainableLength, arena);
   const lowRankOf = (): LowRankExchange => {
     const { variables, topology } = shared;
-    const { rank, seed, hosts } = init;
+    const { rank, seed } = init;
     return new LowRankExchange({ members: members.length, self, topology, hosts, variables, length: totalLength, rank, seed });
   };
   return {
@@ -149,24 +152,43 @@ function opened(shared: SharedModel): Opened {
   };
 }
 
+/** What this process came to in the last operation, for one that was in it still when a member was lost. */
+let last: Outcome | undefined;
+
+/** An operation that all processes do in the same order. */
+async function counted(all: Membership, what: string, operations: readonly Operation[]): Promise<Called> {
+  const called = await all.run({ what, operations });
+  last = undefined;
+  return called;
+}
+
 async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>): Promise<readonly ReplicaArray[] | undefined> {
   const all = await group;
   switch (message.kind) {
     case 'open': {
-      await all.run({ what: message.plan, operations: [] });
+      if (message.isAgain) await all.run({ what: `${message.plan} in view ${all.view.number}`, operations: [] }, false);
+      else await counted(all, message.plan, []);
       models.set(message.model, opened(message));
       break;
     }
     case 'agree':
-      await all.run({ what: message.what, operations: [] });
+      await counted(all, message.what, []);
+      break;
+    case 'adopt':
+      adopt(all, message);
+      break;
+    case 'settle':
+      await settle(all, message);
       break;
     case 'take-over': {
       const model = models.get(message.model)!;
       const what = `the weights of model ${message.model} before step ${message.step}`;
       const isStaged = model.shared.memory.own !== undefined && (await firstHasStaged(all, what, message.staged));
       const whole = model.shared.memory.own ? [model.parameters] : [model.parameters, ...model.slots];
-      const operations = whole.map((values) => new Spread(members.length, self, [{ member: 0, values }]));
-      await all.run({ what, operations: isStaged ? [...operations, ...slotsOfFirst(model, message.staged)] : operations });
+      const member = message.from ?? 0;
+      const operations = whole.map((values) => new Spread(members.length, self, [{ member, values }]));
+      if (message.from !== undefined) await all.run({ what: `${what}, as member ${member} has them`, operations }, false);
+      else await counted(all, what, isStaged ? [...operations, ...slotsOfFirst(model, message.staged)] : operations);
       break;
     }
     case 'slots': {
@@ -197,16 +219,16 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
       models.delete(message.model);
       break;
     case 'functions':
-      functions = new GroupCalls(place, message.memory);
+      functions = new GroupCalls({ members: members.length, self, share }, message.memory);
       break;
     case 'share':
-      return shared(all, place, message.what, message.values);
+      return shared(all, { members: members.length, self, share }, message.what, message.values).finally(() => (last = undefined));
   }
   return undefined;
 }
 
 /** Where each process keeps a part of the slots: whether the first one may have written to whole ones. */
-async function firstHasStaged(all: Group, what: string, staged: readonly SharedArrayBuffer[] | undefined): Promise<boolean> {
+async function firstHasStaged(all: Membership, what: string, staged: readonly SharedArrayBuffer[] | undefined): Promise<boolean> {
   const { values } = await all.run({
     what: `whether there is optimizer state beside ${what}`,
     values: Uint8Array.of(staged ? 1 : 0),
@@ -290,6 +312,7 @@ async function predicted(number: number): Promise<void> {
     failures,
     operations: outputsOf(model),
   });
+  keep(model, failed, true);
   note(failed);
 }
 
@@ -318,6 +341,7 @@ async function reduce(number: number): Promise<void> {
     const { from, to } = replicasOf(share.replicas, members.length, member);
     if (member !== self) bytes(from, to).set(theirs);
   }
+  keep(model, failed, model.shared.readsOutputs);
   note(failed);
   if (!lowRank || !hasRows || failed.length > 0) return;
   await all.run({ what: `the second factors of ${step}`, operations: [lowRank.second(result)] });
@@ -329,6 +353,76 @@ function ownSum(nodes: readonly Float32Array[]): Float32Array {
   const [first, ...others] = nodes as [Float32Array, ...Float32Array[]];
   for (const other of others) add(first, other);
   return first;
+}
+
+/** What a step or prediction has come to: copies, as the next one overwrites it. */
+interface Outcome {
+  readonly failures: readonly Failure[];
+  readonly losses: Float64Array;
+  readonly outputs: readonly Float32Array[];
+}
+
+function keep({ shared, header, buffers, losses }: Opened, failures: readonly Failure[], hasOutputs: boolean): void {
+  const floats = hasOutputs && failures.length === 0 ? shared.outputs : [];
+  last = continues
+    ? {
+        failures,
+        losses: losses.slice(0, share.replicas),
+        outputs: floats.map((each, i) => new Float32Array(buffers!.outputs[i]!, 0, each * header[COUNT]!).slice()),
+      }
+    : undefined;
+}
+
+/** This process belongs to another view from now on. */
+function adopt(all: Membership, { view, share: ofView }: Extract<ToGroupThread, { kind: 'adopt' }>): void {
+  members = view.members.map((member) => init.members[member]!);
+  hosts = view.members.map((member) => init.hosts[member]!);
+  self = view.members.indexOf(init.self);
+  share = ofView;
+  all.adopt(view.number);
+}
+
+/** Who has completed the operation in hand hands its outcome to those that have not; what they compute with is that of the source already. */
+async function settle(all: Membership, { view, inHand }: Extract<ToGroupThread, { kind: 'settle' }>): Promise<void> {
+  const [source, isBehind] = [view.source === init.self, view.behind.includes(init.self)];
+  const values = new Uint8Array(Buffer.from(JSON.stringify(source ? saidOf(last) : {})));
+  const model = inHand === undefined ? undefined : models.get(inHand);
+  const what = `what was in hand before view ${view.number}`;
+  const { values: said } = await all.run({ what, values, operations: [] }, false);
+  const from = view.members.indexOf(view.source);
+  const outcome = JSON.parse(Buffer.from(said[from]!).toString()) as Said;
+  const places = source ? placesOf(last) : isBehind && model ? placesIn(model, outcome) : [];
+  const receivers = view.behind.map((member) => view.members.indexOf(member));
+  const operations = places.map((vector) => new Spread(members.length, self, [{ member: from, values: vector }], receivers));
+  await all.run({ what: `the outcome of ${what}`, operations: receivers.length > 0 ? operations : [] }, false);
+  if (isBehind) last = undefined;
+  if (isBehind && model && outcome.hasLosses) keep(model, outcome.failures, outcome.hasOutputs);
+  all.catchUp(view.completed);
+  say({ kind: 'settled', failures: isBehind ? outcome.failures : [] });
+}
+
+/** Of an outcome: what tells others which vectors come. */
+interface Said {
+  readonly failures: readonly Failure[];
+  readonly hasLosses: boolean;
+  readonly hasOutputs: boolean;
+}
+
+const saidOf = (outcome: Outcome | undefined): Said => ({
+  failures: outcome?.failures.slice(0, 8) ?? [],
+  hasLosses: outcome !== undefined,
+  hasOutputs: (outcome?.outputs.length ?? 0) > 0,
+});
+
+const asFloats = ({ buffer, byteOffset }: Float64Array): Float32Array =>
+  new Float32Array(buffer as ArrayBuffer, byteOffset, share.replicas * 2);
+
+const placesOf = (outcome: Outcome | undefined): Float32Array[] => (outcome ? [asFloats(outcome.losses), ...outcome.outputs] : []);
+
+function placesIn({ losses, shared, buffers, header }: Opened, { hasLosses, hasOutputs }: Said): Float32Array[] {
+  if (!hasLosses) return [];
+  const outputs = hasOutputs ? shared.outputs : [];
+  return [asFloats(losses), ...outputs.map((each, i) => new Float32Array(buffers!.outputs[i]!, 0, each * header[COUNT]!))];
 }
 
 /** What each process has updated goes to all. */
@@ -359,10 +453,20 @@ async function inProgress(work: () => Promise<void>): Promise<void> {
   }
 }
 
+/** What replicas of functions keep is gone with their process. */
+function ended(error: unknown): never {
+  if (!(error instanceof ViewChangedError)) throw error;
+  const gone = init.members.flatMap((_, member) => (error.view.members.includes(member) ? [] : [member]));
+  throw new MemberLostError(
+    gone,
+    `${gone.map((member) => memberName(init.members[member]!)).join(', ')} was lost while functions ran in replicas, and what these keep is lost with it: start all processes again`,
+  );
+}
+
 async function meet({ at }: Extract<ToGroup, { kind: 'meet' }>): Promise<void> {
   let goesOn = false;
   await inProgress(async () => {
-    const met = await functions!.meet(await group, at, failuresHere());
+    const met = await functions!.meet(await group, at, failuresHere()).catch(ended);
     for (const { replica, message } of met.failures) say({ kind: 'failed', message, replica });
     goesOn = met.goesOn;
   });

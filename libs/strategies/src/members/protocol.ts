@@ -1,5 +1,5 @@
 /** What the main thread says to its group thread, and what that answers. */
-import type { MemberAddress, Timing, Topology } from '@paceline/collectives';
+import type { Failure, MemberAddress, NextView, Timing, Topology } from '@paceline/collectives';
 import type { MessagePort } from 'node:worker_threads';
 import type { BatchBuffers, FromThread, MeetingMemory, ModelMemory, Share } from '../threads/protocol.js';
 import type { LowRankExchangeOptions } from './low-rank-exchange.js';
@@ -28,6 +28,8 @@ export interface GroupInit {
   readonly probes: boolean;
   readonly joinDeadlineMs: number;
   readonly deadlineMs: number;
+  /** What becomes of the others when a member is lost. */
+  readonly onMemberLoss: 'stop' | 'continue';
   /** ANSWERED and ENDED. */
   readonly cells: SharedArrayBuffer;
   /** Float64: bytes sent, and bytes received. */
@@ -55,6 +57,8 @@ export interface SharedModel {
   readonly outputs: readonly number[];
   /** Whether somebody reads the outputs of a step: metrics do. */
   readonly readsOutputs: boolean;
+  /** It is laid out for another view. */
+  readonly isAgain?: boolean;
 }
 
 export type ToGroupThread =
@@ -62,10 +66,20 @@ export type ToGroupThread =
   | { readonly kind: 'leave'; readonly reason: string }
   | ({ readonly kind: 'open' } & SharedModel)
   | { readonly kind: 'agree'; readonly what: string }
+  /** Members were lost: this process lays its work out for those that are left. */
+  | { readonly kind: 'adopt'; readonly view: NextView; readonly share: Share }
+  /** What was in hand when a member was lost: a step or prediction of a model. Whoever has completed it hands its result to the others. */
+  | { readonly kind: 'settle'; readonly view: NextView; readonly inHand: number | undefined }
   /** Asks for what was measured. */
   | { readonly kind: 'timings' }
   /** `staged`: slots that somebody may have written to, whole ones, where each process keeps a part. */
-  | { readonly kind: 'take-over'; readonly model: number; readonly step: number; readonly staged: readonly SharedArrayBuffer[] | undefined }
+  | {
+      readonly kind: 'take-over';
+      readonly model: number;
+      readonly step: number;
+      readonly staged: readonly SharedArrayBuffer[] | undefined;
+      /** The place of the member whose they are, where a view is laid out; the first one where left out. */ readonly from?: number;
+    }
   /** Gathers the parts of all processes. */
   | { readonly kind: 'slots'; readonly model: number; readonly step: number; readonly into: readonly SharedArrayBuffer[] }
   /** Adds up a vector of the replicas, which lies where their gradients are. */
@@ -82,6 +96,10 @@ export type FromGroupThread =
   | { readonly kind: 'ok'; readonly shared?: readonly ReplicaArray[] }
   | { readonly kind: 'timings'; readonly timings: readonly Timing[] }
   | { readonly kind: 'cluster'; readonly message: string }
+  /** The others go on without members that were lost; nothing of what was asked was done, or it was done before. */
+  | { readonly kind: 'view'; readonly view: NextView }
+  /** Of a step or prediction that was in hand. */
+  | { readonly kind: 'settled'; readonly failures: readonly Failure[] }
   | { readonly kind: 'lost'; readonly members: readonly number[]; readonly message: string }
   | { readonly kind: 'fault'; readonly message: string }
   | Extract<FromThread, { kind: 'failed' }>;

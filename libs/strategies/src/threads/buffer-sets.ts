@@ -60,6 +60,11 @@ export class BufferSets {
     return buffers;
   }
 
+  /** Threads have opened the model anew. */
+  tellAgain(): void {
+    for (const [set, present] of this.sets.entries()) if (present) this.tell(present.buffers, set);
+  }
+
   /** @param isStep gradients come back */
   private boundariesFor(rows: number, isStep: boolean): NonNullable<BatchBuffers['boundaries']> {
     const { between, floats } = this;

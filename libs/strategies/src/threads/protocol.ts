@@ -139,6 +139,8 @@ export interface OpenModel extends TrainingPlan {
   readonly outer?: OuterRule | undefined;
   /** Into how many fragments the model is cut, where replicas exchange one at a time; 0 or left out where they do not. */
   readonly fragments?: number;
+  /** Of several processes, or the last that is left of them: the sums of a step come from the group. */
+  readonly isMember?: boolean;
   /** Parameter servers update: a step ends with the sums of this process's nodes. */
   readonly isServed?: boolean;
   /** Where the model is cut into stages; `memory` is not read then. */

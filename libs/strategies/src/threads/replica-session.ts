@@ -289,7 +289,7 @@ export class ReplicaSession implements ModelSession {
     const { offset: slotsFrom } = slotRange(memory.own, this.layout.trainableLength);
     for (const { chunk, trained, isState } of this.updates) {
       const { share } = this.open;
-      const isAlone = share.to - share.from === share.replicas;
+      const isAlone = !this.open.isMember && share.to - share.from === share.replicas;
       const sum = isAlone ? this.sum(chunk, 0, share.replicas) : memory.gradients[0]! + chunk.offset * 4;
       for (const { offset, length } of trained) {
         this.updatedElements += length;

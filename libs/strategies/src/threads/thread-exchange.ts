@@ -10,7 +10,9 @@ import type { NamedFunction } from '../replicas/replica-function.js';
 import { BufferSets } from './buffer-sets.js';
 import { FunctionCalls } from './function-calls.js';
 import { initialSlots, type OuterRule } from '../update-rule.js';
+import type { NextView } from '@paceline/collectives';
 import { trainedOf, type GroupThread } from '../members/group-link.js';
+import { ViewChanges, type LaidOut } from '../members/view-changes.js';
 import {
   BEGINS,
   COUNT,
@@ -76,8 +78,8 @@ export class ThreadExchange implements Exchange {
   readonly replicas: number;
   readonly isShared: boolean;
   private readonly pool: ThreadPool;
-  readonly local: LocalReplicas;
   private readonly calls: FunctionCalls;
+  private readonly views: ViewChanges | undefined;
   private models = 0;
 
   constructor(private readonly options: ThreadExchangeOptions) {
@@ -85,17 +87,25 @@ export class ThreadExchange implements Exchange {
     this.replicas = replicas;
     this.isShared = group !== undefined;
     this.pool = new ThreadPool({ threads, deadlineMs, group });
-    const share = shareOf(options);
-    this.local = { replicas, from: share.from, to: share.to, process: group?.self ?? 0, processes: group?.processes ?? 1 };
-    this.calls = new FunctionCalls(this.pool, share, group);
+    this.calls = new FunctionCalls(this.pool, shareOf(options), group);
+    if (group) this.views = new ViewChanges(this.pool, group);
+  }
+
+  get local(): LocalReplicas {
+    const { group } = this.options;
+    const { replicas, from, to } = shareOf(this.options);
+    return { replicas, from, to, process: group?.self ?? 0, processes: group?.processes ?? 1 };
   }
 
   call(fn: NamedFunction, argsOf: (replica: number) => readonly Encoded[]): Encoded[] {
+    this.views?.refuse('a function that runs in replicas');
     return this.calls.call(fn, argsOf);
   }
 
   shareValues(what: string, values: readonly ReplicaArray[]): readonly ReplicaArray[] {
-    return this.options.group?.shareValues(this.pool, what, values) ?? values;
+    const { group } = this.options;
+    if (!group) return values;
+    return this.views!.orEnd(() => group.shareValues(this.pool, what, values));
   }
 
   open(plan: TrainingPlan): Trainer {
@@ -103,7 +113,11 @@ export class ThreadExchange implements Exchange {
     const [answer] = pool.ask({ kind: 'describe', spec: plan.spec, format: plan.format, cuts: options.pipeline }, 1);
     const { description, stages } = okOf(answer);
     if (!description) throw new ThreadError('a compute thread described no model');
-    return new ThreadTrainer(pool, plan, { description, stages }, options, this.models++);
+    const described = { description, stages };
+    const { views } = this;
+    const number = this.models++;
+    if (!views) return new ThreadTrainer(pool, plan, described, options, number);
+    return views.opened(() => new ThreadTrainer(pool, plan, described, options, number, views));
   }
 
   async dispose(): Promise<void> {
@@ -121,12 +135,12 @@ interface Described {
   readonly stages: readonly DescribedStage[] | undefined;
 }
 
-class ThreadTrainer implements Trainer {
+class ThreadTrainer implements Trainer, LaidOut {
   readonly description: ModelDescription;
   readonly stages: readonly (readonly string[])[];
   readonly layout: Layout;
   version = 0;
-  private readonly common: FlatValues;
+  private common: FlatValues;
   /** Steps that replicas have taken alone since they were averaged. */
   private alone = 0;
   /** Replicas begin the next step with the common values. */
@@ -140,8 +154,8 @@ class ThreadTrainer implements Trainer {
   private readonly local: ThreadExchangeOptions['local'];
   /** Where replicas exchange a fragment at a time. */
   private readonly course: FragmentCourse | undefined;
-  private readonly kept: KeptSlots;
-  private readonly share: Share;
+  private kept: KeptSlots;
+  private share: Share;
   private readonly slotCount: number;
   private readonly headers: readonly Float64Array[];
   private readonly losses: readonly Float64Array[];
@@ -156,13 +170,18 @@ class ThreadTrainer implements Trainer {
   /** Number of the last step that was started. */
   private lastStep = 0;
   readonly prepare: Trainer['prepare'];
+  private frozen: readonly string[] = [];
+  private memory: ModelMemory;
+  /** What is laid out for another view, until its state is here. */
+  private next: Laid | undefined;
 
   constructor(
     private readonly pool: ThreadPool,
-    plan: TrainingPlan,
+    private readonly plan: TrainingPlan,
     { description, stages = [] }: Described,
-    options: ThreadExchangeOptions,
-    private readonly model: number,
+    private readonly options: ThreadExchangeOptions,
+    readonly model: number,
+    private readonly views?: ViewChanges,
   ) {
     this.description = description;
     this.stages = stages.map(({ layers }) => layers);
@@ -184,6 +203,7 @@ class ThreadTrainer implements Trainer {
       : inOneArena(this.layout, { share, slots, placement, isLocal: local !== undefined, fragmentLength: Math.max(0, ...cut) });
     this.common = common;
     this.kept = kept;
+    this.memory = memory;
     const sets = Array.from({ length: SETS }, (_, set) => set);
     this.headers = sets.map((set) => headerOf(memory.header, set));
     this.losses = sets.map((set) => lossesOf(memory.losses, set, pipeline ? lossesOfStages(pipeline) : share.replicas));
@@ -197,9 +217,7 @@ class ThreadTrainer implements Trainer {
       this.ask({ kind: 'buffers', model, buffers, set });
       group?.useBuffers(pool, model, buffers);
     });
-    const { updaters, loadsEarly } = options;
     if (local && fragments > 0) this.course = this.fragmentCourse(local);
-    const opened = { model, description, memory, updaters, loadsEarly, share, outer: local?.outer, fragments };
     const opening = staged && {
       ...pipeline,
       cutAfter: stages.flatMap(({ end }) => end ?? []), // so nobody balances them again
@@ -208,16 +226,55 @@ class ThreadTrainer implements Trainer {
       flow: new SharedArrayBuffer(flowBytes(pipeline)),
       sums: new SharedArrayBuffer(sumsBytes(pipeline)),
     };
-    const answers = pool.ask({ kind: 'open', ...plan, ...opened, pipeline: opening });
+    const answers = pool.ask({ kind: 'open', ...plan, ...this.opened(memory, fragments), pipeline: opening });
     try {
       for (const answer of answers) okOf(answer);
-      const { totalLength, trainableLength } = this.layout;
-      const variables = trainedOf(this.layout);
-      group?.open(pool, { model, plan, totalLength, trainableLength, variables, memory, fragments: cut, outputs: this.floats.outputs });
+      group?.open(pool, this.openedInGroup(memory, cut));
     } catch (error) {
       this.close(); // some threads have opened it
       throw error;
     }
+  }
+
+  private opened(memory: ModelMemory, fragments: number) {
+    const { model, description, share, options } = this;
+    const { updaters, loadsEarly, local, group } = options;
+    return { model, description, memory, updaters, loadsEarly, share, outer: local?.outer, fragments, isMember: group !== undefined };
+  }
+
+  private openedInGroup(memory: ModelMemory, fragments: readonly number[]) {
+    const { model, plan, layout, floats } = this;
+    const { totalLength, trainableLength } = layout;
+    return { model, plan, totalLength, trainableLength, variables: trainedOf(layout), memory, fragments, outputs: floats.outputs };
+  }
+
+  /** Members were lost: this process has other replicas, and the state of the source of the view. What lay here before stays until `commit`. */
+  layOut(view: NextView): void {
+    const { pool, model, layout, plan, memory: before } = this;
+    const group = this.group!;
+    this.share = group.share;
+    const slots = initialSlots(plan.rule);
+    const placing = { share: this.share, slots, placement: group.place(pool, model, layout, slots.length), isLocal: false };
+    const laid = inOneArena(layout, placing);
+    const memory = { ...laid.memory, header: before.header, losses: before.losses };
+    const values = [this.common, ...this.kept.whole(noParts)];
+    for (const [i, into] of [laid.common, ...laid.kept.whole(noParts)].entries()) into.set(values[i]!.slice(0, layout.totalLength), 0);
+    this.ask({ kind: 'close', model });
+    this.ask({ kind: 'open', ...plan, ...this.opened(memory, 0) });
+    if (this.frozen.length > 0) this.ask({ kind: 'freeze', model, paths: this.frozen });
+    group.open(pool, { ...this.openedInGroup(memory, []), isAgain: true });
+    this.buffers.tellAgain();
+    group.takeOverFrom(pool, model, this.lastStep, view);
+    this.next = { ...laid, memory };
+  }
+
+  /** What is laid out holds from now on. @param isDone what was in hand is done: so are weights that had been set before */
+  commit(isDone: boolean): void {
+    Object.assign(this, this.next);
+    this.next = undefined;
+    const isAgreed = isDone || this.agreed === this.version;
+    this.version++;
+    if (isAgreed) this.agreed = this.version;
   }
 
   get parameters(): FlatValues {
@@ -284,22 +341,27 @@ class ThreadTrainer implements Trainer {
   }
 
   freeze(paths: readonly string[]): void {
+    this.frozen = paths;
     this.ask({ kind: 'freeze', model: this.model, paths });
-    this.group?.agree(this.pool, `what is frozen in model ${this.model}`, paths);
+    const agree = (): void => this.group?.agree(this.pool, `what is frozen in model ${this.model}`, paths);
+    if (this.views) this.views.done(this, agree);
+    else agree();
   }
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
-    return this.prepared(batch, FIRST_SET).start(step, rate)();
+    const taken = (): StepResult => this.prepared(batch, FIRST_SET).start(step, rate)();
+    const { views } = this;
+    if (!views) return taken();
+    return views.done(this, taken, (failures) => {
+      if (failures.length > 0) throw replicaError(failures, step - 1);
+      return this.resultOf(batch.count, FIRST_SET);
+    });
   }
 
   private prepared(batch: HostBatch, set: number): PreparedStep {
     const { count } = batch;
     const buffers = this.buffers.of(count, set);
-    const [inputs, targets, outputs] = [
-      this.views('inputs', buffers, count),
-      this.views('targets', buffers, count),
-      this.views('outputs', buffers, count),
-    ];
+    const [inputs, targets] = [this.viewsOf('inputs', buffers, count), this.viewsOf('targets', buffers, count)];
     batch.inputs.forEach((fill, i) => fill(inputs[i]!));
     batch.targets.forEach((fill, i) => fill(targets[i]!));
     const weights = new Float32Array(buffers.weights, 0, count);
@@ -309,14 +371,22 @@ class ThreadTrainer implements Trainer {
       const end = this.begin(batch, set, step, rate);
       return (): StepResult => {
         const failures = end();
+        this.views?.check();
         if (failures.length > 0) throw replicaError(failures, step - 1);
         if (this.local && this.headers[set]![LOCAL_STEP] !== TOGETHER) return this.steppedAlone(batch, this.local.steps, buffers);
         this.begins = true; // what replicas have of their own is older than this step
-        const loss = this.losses[set]!.reduce((sum, value) => sum + value, 0) / Math.max(1, count);
-        return { loss, rows: { from: 0, to: count }, targets, outputs };
+        return this.resultOf(count, set);
       };
     };
     return { start };
+  }
+
+  /** Of all rows: losses and outputs lie in their places. */
+  private resultOf(count: number, set: number): StepResult {
+    const buffers = this.buffers.of(count, set);
+    const loss = this.losses[set]!.reduce((sum, value) => sum + value, 0) / Math.max(1, count);
+    const [targets, outputs] = [this.viewsOf('targets', buffers, count), this.viewsOf('outputs', buffers, count)];
+    return { loss, rows: { from: 0, to: count }, targets, outputs };
   }
 
   private begin({ count, rowsDigest = 0 }: HostBatch, set: number, step: number, rate: number): () => FromThread[] {
@@ -358,16 +428,29 @@ class ThreadTrainer implements Trainer {
     const rows = { from: replicaRows(count, replicas, from).from, to: replicaRows(count, replicas, to - 1).to };
     const sum = this.losses[FIRST_SET]!.subarray(from, to).reduce((total, value) => total + value, 0);
     const own = (kind: 'targets' | 'outputs'): Float32Array[] =>
-      this.views(kind, buffers, rows.to).map((values, i) => values.subarray(rows.from * this.floats[kind][i]!));
+      this.viewsOf(kind, buffers, rows.to).map((values, i) => values.subarray(rows.from * this.floats[kind][i]!));
     return { loss: sum / (rows.to - rows.from), rows, targets: own('targets'), outputs: own('outputs') };
   }
 
-  predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
+  predict(rows: HostRows, step: number): Float32Array[] {
+    const { views } = this;
+    if (!views) return this.predicted(rows, step);
+    return views.done(
+      this,
+      () => this.predicted(rows, step),
+      (failures) => {
+        if (failures.length > 0) throw replicaError(failures, step - 1);
+        return this.viewsOf('outputs', this.buffers.of(rows.count, FIRST_SET), rows.count);
+      },
+    );
+  }
+
+  private predicted({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
     this.settle();
     const { pipeline } = this;
     const set = this.prepare ? PREDICTIONS_SET : FIRST_SET;
     const buffers = this.buffers.of(count, set, pipeline ? pipeline.pipelines * boundaryRoom(pipeline, count, rowsAtOnce) : 0);
-    const inputs = this.views('inputs', buffers, count);
+    const inputs = this.viewsOf('inputs', buffers, count);
     fills.forEach((fill, i) => fill(inputs[i]!));
     const header = this.headers[set]!;
     this.lastStep = step;
@@ -381,15 +464,17 @@ class ThreadTrainer implements Trainer {
     this.group?.awaitFragment(this.pool); // one of another model
     header[VERSION] = this.version;
     const failures = this.pool.compute(PREDICT, this.model, set);
+    this.views?.check();
     if (failures.length > 0) throw replicaError(failures, step - 1);
-    return this.views('outputs', buffers, count);
+    return this.viewsOf('outputs', buffers, count);
   }
 
-  private views(kind: 'inputs' | 'targets' | 'outputs', buffers: BatchBuffers, count: number): Float32Array[] {
+  private viewsOf(kind: 'inputs' | 'targets' | 'outputs', buffers: BatchBuffers, count: number): Float32Array[] {
     return buffers[kind].map((buffer, i) => new Float32Array(buffer, 0, count * this.floats[kind][i]!));
   }
 
   close(): void {
+    this.views?.forget(this);
     if (!this.pool.isOpen) return;
     this.ask({ kind: 'close', model: this.model });
     this.group?.close(this.pool, this.model);
@@ -397,8 +482,11 @@ class ThreadTrainer implements Trainer {
 
   /** All processes take the weights of the first one, where somebody has set some. */
   private agree(step: number): void {
-    if (!this.group || this.agreed === this.version) return;
-    this.group.takeOver(this.pool, this.model, step, this.kept.staged());
+    const { group } = this;
+    if (!group || this.agreed === this.version) return;
+    const taken = (): void => group.takeOver(this.pool, this.model, step, this.kept.staged());
+    if (this.views) this.views.done(this, taken);
+    else taken();
     this.agreed = ++this.version;
   }
 
@@ -412,10 +500,19 @@ interface KeptSlots extends Pick<Slots, 'staged' | 'unstage'> {
   whole(gather: (into: readonly SharedArrayBuffer[]) => void): readonly FlatValues[];
 }
 
-function inOneArena(
-  layout: Layout,
-  placing: Placing,
-): { readonly memory: ModelMemory; readonly common: FlatValues; readonly kept: KeptSlots } {
+/** Where a model lies. */
+interface Laid {
+  readonly memory: ModelMemory;
+  readonly common: FlatValues;
+  readonly kept: KeptSlots;
+}
+
+/** Every process has whole slots. */
+const noParts = (): never => {
+  throw new ThreadError('slots in parts cannot be laid out anew');
+};
+
+function inOneArena(layout: Layout, placing: Placing): Laid {
   const { arena, memory } = placed(layout, placing);
   const common = arena.f32(memory.parameters, layout.totalLength);
   return { memory, common, kept: new Slots(placing.slots, layout.trainableLength, memory, arena) };
