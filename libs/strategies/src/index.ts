@@ -53,8 +53,8 @@ export type {
 export { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 export { LocalUpdateStrategy } from './local-update.js';
 export { ModelParallelStrategy } from './model-parallel.js';
-export { type Communication, MultiWorkerMirroredStrategy } from './multi-worker.js';
-export { type ModelCommunication } from './members/group-link.js';
+export { type Communication, type Members, MultiWorkerMirroredStrategy } from './multi-worker.js';
+export { type LostMember, type ModelCommunication } from './members/group-link.js';
 export { HybridStrategy, ParameterServerStrategy, type ServerState } from './parameter-server.js';
 export { Server, type ServerOptions } from './servers/server.js';
 export { ClusterCoordinator, type CoordinatorOptions, PerWorkerDataset, RemoteValue } from './coordinator/cluster-coordinator.js';

@@ -6,7 +6,8 @@ import { asRun, type RunStrategy } from './run-options.js';
 import { Strategy } from './strategy.js';
 import type { LocalUpdateOptions } from './strategy-options.js';
 import type { FragmentRules } from './threads/fragments.js';
-import { isStreaming, ThreadExchange, type LocalTraining } from './threads/thread-exchange.js';
+import { isStreaming, type LocalTraining } from './threads/exchange-options.js';
+import { ThreadExchange } from './threads/thread-exchange.js';
 import { LOCAL_STEPS, type OuterRule } from './update-rule.js';
 
 const NAME = 'LocalUpdateStrategy';

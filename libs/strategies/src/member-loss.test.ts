@@ -50,7 +50,7 @@ async function losing({ victim, step, afterMs }: Loss, options = ''): Promise<Re
 describe('3 processes, of which one is killed', () => {
   const alone = async (): Promise<Record<string, unknown>> => (await results([programs.start(TRAIN(''))]))[0]!;
   const LOSSES: readonly Loss[] = IS_SOAK
-    ? [0, 1, 2].flatMap((victim) => [0, 1, 2, 3, 4, 5, 6, 7].map((step) => ({ victim, step, afterMs: (step * 7) % 5 })))
+    ? [0, 1, 2].flatMap((victim) => [1, 2, 3, 4, 5, 6, 7].map((step) => ({ victim, step, afterMs: (step * 7) % 5 })))
     : [{ victim: 0, step: 2, afterMs: 1 }];
 
   it('the others go on with the bits of a training that lost nobody, and say who was lost', async () => {

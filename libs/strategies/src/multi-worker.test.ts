@@ -332,6 +332,7 @@ describe('refused', () => {
       ['optimizerSharding', 'zero', 'replicated or sharded, not zero'],
       ['codec', 'top-k', 'none, fp16, bf16, int8 or power-sgd, not top-k'],
       ['codecRank', 2, 'belongs to the codec power-sgd, and the codec is none'],
+      ['onMemberLoss', 'heal', 'stop or continue, not heal'],
       ['hosts', ['a'], 'one for each of the 2 chief and workers'],
       ['listenHost', '', 'an address or a name of this machine'],
     ] as const)
@@ -340,6 +341,11 @@ describe('refused', () => {
     for (const codecRank of [0, 1.5, 33])
       expect(() => new MultiWorkerMirroredStrategy({ ...lowRank, codecRank })).toThrow(`from 1 to 32, not ${codecRank}`);
     expect(() => new MultiWorkerMirroredStrategy({ ...lowRank, optimizerSharding: 'sharded' })).toThrow('leave one of them out');
+    const goesOn = { cluster: given, secret, onMemberLoss: 'continue' } as const;
+    expect(() => new MultiWorkerMirroredStrategy({ ...goesOn, optimizerSharding: 'sharded' })).toThrow(
+      'a part of it is lost with its process',
+    );
+    expect(() => new MultiWorkerMirroredStrategy({ ...goesOn, codec: 'power-sgd' })).toThrow('what its factors leave out');
     for (const joinDeadlineMs of [0, 86_400_001])
       expect(() => new MultiWorkerMirroredStrategy({ cluster: given, secret, joinDeadlineMs })).toThrow('from 1 to 86400000');
     for (const options of [null, 'TF_CONFIG', []])

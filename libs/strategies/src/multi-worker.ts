@@ -23,7 +23,8 @@ import { secretOf } from './secret.js';
 import { Strategy } from './strategy.js';
 import type { MultiWorkerOptions, ThreadStrategyOptions } from './strategy-options.js';
 import { countsOf, LONGEST_MS, THREADS_MAX } from './thread-strategies.js';
-import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exchange.js';
+import type { ThreadExchangeOptions } from './threads/exchange-options.js';
+import { ThreadExchange } from './threads/thread-exchange.js';
 
 const JOIN_DEADLINE_MS = 300_000;
 const TRANSPORTS = ['auto', 'tcp', 'unix'] as const;

@@ -96,6 +96,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   optimizerSharding: { value: 'replicated' },
   codec: { value: 'int8', becomes: { kind: 'int8' } },
   codecRank: { value: 2, beside: { codec: 'power-sgd' }, becomes: { kind: 'power-sgd', rank: 2 } },
+  onMemberLoss: { value: 'stop' },
   localSteps: { value: 6 },
   syncSteps: { value: 10 },
   outer: { value: 'nesterov' },

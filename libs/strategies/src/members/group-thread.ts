@@ -5,7 +5,6 @@
 import { parentPort, receiveMessageOnPort, workerData, type MessagePort } from 'node:worker_threads';
 import {
   add,
-  AllReducePlan,
   ClusterError,
   joinGroup,
   MemberLostError,
@@ -22,20 +21,18 @@ import {
   type Failure,
   type Joined,
   type Operation,
-  type Packing,
   type Range,
   type Timing,
 } from '@paceline/collectives';
-import { Arena } from '@paceline/kernels';
 import { replicaRows } from '@paceline/learning';
 import { ELSEWHERE, FAILED, GATHERED, PROGRESS, REDUCED } from '../threads/cells.js';
-import { COUNT, RATE, ROWS, slotRange, STEP_NUMBER, type BatchBuffers, type ToGroup } from '../threads/protocol.js';
+import { COUNT, RATE, ROWS, slotRange, STEP_NUMBER, type ToGroup } from '../threads/protocol.js';
 import { PARAMETERS } from '../threads/local-updates.js';
-import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type SharedModel, type ToGroupThread } from './protocol.js';
+import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 import { GroupCalls, shared } from './group-calls.js';
-import { LowRankExchange } from './low-rank-exchange.js';
-import { LOW_RANK, packedSums } from './packed-sums.js';
+import { outcomeOf, placesIn, placesOf, saidIn, saidOf, type Outcome } from './outcomes.js';
+import { opened, type Opened } from './opened-model.js';
 
 const init = workerData as GroupInit;
 const continues = init.onMemberLoss === 'continue';
@@ -54,23 +51,6 @@ process.on('exit', () => {
   Atomics.notify(own, ANSWERED);
 });
 
-interface Opened {
-  readonly shared: SharedModel;
-  readonly plan: AllReducePlan;
-  /** Where sums travel as a low rank, in place of the plan. */
-  readonly lowRank: LowRankExchange | undefined;
-  /** Where replicas exchange a fragment at a time: how, and the sums of this process's nodes. */
-  readonly fragments: readonly { readonly plan: AllReducePlan; readonly nodes: readonly Float32Array[]; readonly result: Float32Array }[];
-  /** Sums of this process's nodes. */
-  readonly nodes: readonly Float32Array[];
-  readonly result: Float32Array;
-  readonly parameters: Float32Array;
-  /** Slots of the optimizer, for all parameters or for this process's part. */
-  readonly slots: readonly Float32Array[];
-  readonly header: Float64Array;
-  readonly losses: Float64Array;
-  buffers: BatchBuffers | undefined;
-}
 const models = new Map<number, Opened>();
 let functions: GroupCalls | undefined;
 
@@ -103,55 +83,6 @@ function faultOf(error: unknown): FromGroupThread {
   return { kind: 'fault', message: error instanceof Error ? error.message : String(error) };
 }
 
-function opened(shared: SharedModel): Opened {
-  const { memory, totalLength, trainableLength } = shared;
-  const arena = Arena.attach(memory.arena);
-  // Exchanges of a model follow each other, so they have the same scratch.
-  const planOf = (length: number, packing?: Packing): AllReducePlan => {
-    let free = memory.scratch;
-    return new AllReducePlan({
-      members: members.length,
-      self,
-      replicas: share.replicas,
-      length,
-      topology: shared.topology,
-      hosts,
-      isSharded: memory.own !== undefined,
-      ...(packing && { packing }),
-      allocate: (elements) => {
-        const at = free;
-        free += elements * 4;
-        return arena.f32(at, elements);
-      },
-      // All of them are views of the arena, so their place in it is their pointer.
-      add: (into, from) => arena.kernels.add(into.byteOffset, from.byteOffset, into.length),
-    });
-  };
-  const fragmentOf = (length: number) => {
-    const vectors = memory.local!.fragments.map((pointer) => arena.f32(pointer, length));
-    return { plan: planOf(length), nodes: share.nodes.map(({ lo }) => vectors[lo - share.from]!), result: vectors[0]! };
-  };
-  const packing = init.codec === LOW_RANK ? undefined : packedSums(init.codec, init.seed, trainableLength, arena);
-  const lowRankOf = (): LowRankExchange => {
-    const { variables, topology } = shared;
-    const { rank, seed } = init;
-    return new LowRankExchange({ members: members.length, self, topology, hosts, variables, length: totalLength, rank, seed });
-  };
-  return {
-    shared,
-    plan: planOf(totalLength, packing),
-    lowRank: init.codec === LOW_RANK ? lowRankOf() : undefined,
-    fragments: shared.fragments.map(fragmentOf),
-    nodes: share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, totalLength)),
-    result: arena.f32(memory.gradients[0]!, totalLength),
-    parameters: arena.f32(memory.parameters, totalLength),
-    slots: memory.slots.map((pointer) => arena.f32(pointer, slotRange(memory.own, trainableLength).length)),
-    header: new Float64Array(memory.header),
-    losses: new Float64Array(memory.losses),
-    buffers: undefined,
-  };
-}
-
 /** What this process came to in the last operation, for one that was in it still when a member was lost. */
 let last: Outcome | undefined;
 
@@ -168,7 +99,7 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
     case 'open': {
       if (message.isAgain) await all.run({ what: `${message.plan} in view ${all.view.number}`, operations: [] }, false);
       else await counted(all, message.plan, []);
-      models.set(message.model, opened(message));
+      models.set(message.model, opened(message, { members: members.length, self, share, hosts, init }));
       break;
     }
     case 'agree':
@@ -355,22 +286,9 @@ function ownSum(nodes: readonly Float32Array[]): Float32Array {
   return first;
 }
 
-/** What a step or prediction has come to: copies, as the next one overwrites it. */
-interface Outcome {
-  readonly failures: readonly Failure[];
-  readonly losses: Float64Array;
-  readonly outputs: readonly Float32Array[];
-}
-
 function keep({ shared, header, buffers, losses }: Opened, failures: readonly Failure[], hasOutputs: boolean): void {
-  const floats = hasOutputs && failures.length === 0 ? shared.outputs : [];
-  last = continues
-    ? {
-        failures,
-        losses: losses.slice(0, share.replicas),
-        outputs: floats.map((each, i) => new Float32Array(buffers!.outputs[i]!, 0, each * header[COUNT]!).slice()),
-      }
-    : undefined;
+  const outputs = hasOutputs && failures.length === 0 ? shared.outputs.map((floats, i) => ({ floats, buffer: buffers!.outputs[i]! })) : [];
+  last = continues ? outcomeOf({ failures, losses, outputs, replicas: share.replicas, count: header[COUNT]! }) : undefined;
 }
 
 /** This process belongs to another view from now on. */
@@ -385,13 +303,14 @@ function adopt(all: Membership, { view, share: ofView }: Extract<ToGroupThread, 
 /** Who has completed the operation in hand hands its outcome to those that have not; what they compute with is that of the source already. */
 async function settle(all: Membership, { view, inHand }: Extract<ToGroupThread, { kind: 'settle' }>): Promise<void> {
   const [source, isBehind] = [view.source === init.self, view.behind.includes(init.self)];
-  const values = new Uint8Array(Buffer.from(JSON.stringify(source ? saidOf(last) : {})));
+  const values = saidOf(source ? last : undefined);
   const model = inHand === undefined ? undefined : models.get(inHand);
   const what = `what was in hand before view ${view.number}`;
   const { values: said } = await all.run({ what, values, operations: [] }, false);
   const from = view.members.indexOf(view.source);
-  const outcome = JSON.parse(Buffer.from(said[from]!).toString()) as Said;
-  const places = source ? placesOf(last) : isBehind && model ? placesIn(model, outcome) : [];
+  const outcome = saidIn(said[from]!);
+  const { replicas } = share;
+  const places = source ? placesOf(last, replicas) : isBehind && model ? placesIn(model, outcome, replicas, model.header[COUNT]!) : [];
   const receivers = view.behind.map((member) => view.members.indexOf(member));
   const operations = places.map((vector) => new Spread(members.length, self, [{ member: from, values: vector }], receivers));
   await all.run({ what: `the outcome of ${what}`, operations: receivers.length > 0 ? operations : [] }, false);
@@ -399,30 +318,6 @@ async function settle(all: Membership, { view, inHand }: Extract<ToGroupThread, 
   if (isBehind && model && outcome.hasLosses) keep(model, outcome.failures, outcome.hasOutputs);
   all.catchUp(view.completed);
   say({ kind: 'settled', failures: isBehind ? outcome.failures : [] });
-}
-
-/** Of an outcome: what tells others which vectors come. */
-interface Said {
-  readonly failures: readonly Failure[];
-  readonly hasLosses: boolean;
-  readonly hasOutputs: boolean;
-}
-
-const saidOf = (outcome: Outcome | undefined): Said => ({
-  failures: outcome?.failures.slice(0, 8) ?? [],
-  hasLosses: outcome !== undefined,
-  hasOutputs: (outcome?.outputs.length ?? 0) > 0,
-});
-
-const asFloats = ({ buffer, byteOffset }: Float64Array): Float32Array =>
-  new Float32Array(buffer as ArrayBuffer, byteOffset, share.replicas * 2);
-
-const placesOf = (outcome: Outcome | undefined): Float32Array[] => (outcome ? [asFloats(outcome.losses), ...outcome.outputs] : []);
-
-function placesIn({ losses, shared, buffers, header }: Opened, { hasLosses, hasOutputs }: Said): Float32Array[] {
-  if (!hasLosses) return [];
-  const outputs = hasOutputs ? shared.outputs : [];
-  return [asFloats(losses), ...outputs.map((each, i) => new Float32Array(buffers!.outputs[i]!, 0, each * header[COUNT]!))];
 }
 
 /** What each process has updated goes to all. */

@@ -2,14 +2,14 @@
 import { crc32 } from 'node:zlib';
 import { createLayout, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength, type ModelDescription } from '@paceline/spec';
-import { ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
+import { ThreadError } from '../errors.js';
 import type { Exchange, FlatValues, HostBatch, HostRows, PreparedStep, StepResult, Trainer, TrainingPlan } from '../exchange.js';
 import type { LocalReplicas } from '../replicas/distributed-dataset.js';
 import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import { BufferSets } from './buffer-sets.js';
 import { FunctionCalls } from './function-calls.js';
-import { initialSlots, type OuterRule } from '../update-rule.js';
+import { initialSlots } from '../update-rule.js';
 import type { NextView } from '@paceline/collectives';
 import { trainedOf, type GroupThread } from '../members/group-link.js';
 import { ViewChanges, type LaidOut } from '../members/view-changes.js';
@@ -32,47 +32,20 @@ import {
   TOGETHER,
   VERSION,
   type BatchBuffers,
-  type DescribedStage,
   type FromThread,
   type ModelMemory,
   type Pipeline,
   type Share,
 } from './protocol.js';
+import { isStreaming, shareOf, type LocalTraining, type ThreadExchangeOptions } from './exchange-options.js';
 import { boundaryRoom, flowBytes, lossesOfStages, sumsBytes } from './pipeline.js';
 import { placedStages } from './stage-memory.js';
 import { PREDICT, STEP } from './cells.js';
-import { FragmentCourse, fragmentsOf, layersOf, type FragmentRules } from './fragments.js';
+import { okOf, replicaError } from './answers.js';
+import { FragmentCourse } from './fragments.js';
+import { fragmentLengths, inOneArena, inPlace, noParts, type Described, type KeptSlots, type Laid } from './laid-out.js';
 import { PARAMETERS } from './local-updates.js';
-import { placed, type Placing } from './model-memory.js';
-import { Slots } from './slots.js';
 import { ThreadPool } from './thread-pool.js';
-
-export interface ThreadExchangeOptions {
-  readonly threads: number;
-  readonly replicas: number;
-  readonly deadlineMs: number;
-  /** Threads that share sums and updates by ranges of chunks. */
-  readonly updaters: number;
-  /** Engines take the new parameters at the end of a step, rather than at the beginning of the next. */
-  readonly loadsEarly: boolean;
-  /** Other processes that train the same models; `replicas` are those of all. */
-  readonly group?: GroupThread;
-  /** Replicas train alone. */
-  readonly local?: LocalTraining;
-  /** Each model is cut into stages, one for each thread of a pipeline; each pipeline is a replica. */
-  readonly pipeline?: Pipeline;
-}
-
-/** How replicas train alone; `steps` lie between two averages. With one fragment and no delay a model is averaged as a whole. */
-export interface LocalTraining extends FragmentRules {
-  readonly outer: OuterRule;
-  /** Each replica goes on with its own optimizer after an average of the whole model. */
-  readonly keepsSlots: boolean;
-  /** Steps of a model that replicas take together before they take any alone. */
-  readonly syncSteps: number;
-}
-
-export const isStreaming = ({ fragments, delay }: FragmentRules): boolean => fragments > 1 || delay > 0;
 
 export class ThreadExchange implements Exchange {
   readonly replicas: number;
@@ -124,15 +97,6 @@ export class ThreadExchange implements Exchange {
     await this.pool.dispose();
     await this.options.group?.dispose();
   }
-}
-
-const shareOf = ({ group, replicas }: ThreadExchangeOptions): Share =>
-  group?.share ?? { replicas, from: 0, to: replicas, nodes: [{ lo: 0, hi: replicas }] };
-
-/** A model, and its stages where it is cut. */
-interface Described {
-  readonly description: ModelDescription;
-  readonly stages: readonly DescribedStage[] | undefined;
 }
 
 class ThreadTrainer implements Trainer, LaidOut {
@@ -343,19 +307,20 @@ class ThreadTrainer implements Trainer, LaidOut {
   freeze(paths: readonly string[]): void {
     this.frozen = paths;
     this.ask({ kind: 'freeze', model: this.model, paths });
-    const agree = (): void => this.group?.agree(this.pool, `what is frozen in model ${this.model}`, paths);
-    if (this.views) this.views.done(this, agree);
-    else agree();
+    this.done(() => this.group?.agree(this.pool, `what is frozen in model ${this.model}`, paths));
   }
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
     const taken = (): StepResult => this.prepared(batch, FIRST_SET).start(step, rate)();
-    const { views } = this;
-    if (!views) return taken();
-    return views.done(this, taken, (failures) => {
+    return this.done(taken, (failures) => {
       if (failures.length > 0) throw replicaError(failures, step - 1);
       return this.resultOf(batch.count, FIRST_SET);
     });
+  }
+
+  /** An operation of all processes, which is done again, or has the outcome that others had, when one of them was lost in it. */
+  private done<T>(operation: () => T, outcome?: (failures: readonly FromThread[]) => T): T {
+    return this.views ? this.views.done(this, operation, outcome) : operation();
   }
 
   private prepared(batch: HostBatch, set: number): PreparedStep {
@@ -433,10 +398,7 @@ class ThreadTrainer implements Trainer, LaidOut {
   }
 
   predict(rows: HostRows, step: number): Float32Array[] {
-    const { views } = this;
-    if (!views) return this.predicted(rows, step);
-    return views.done(
-      this,
+    return this.done(
       () => this.predicted(rows, step),
       (failures) => {
         if (failures.length > 0) throw replicaError(failures, step - 1);
@@ -485,63 +447,11 @@ class ThreadTrainer implements Trainer, LaidOut {
     const { group } = this;
     if (!group || this.agreed === this.version) return;
     const taken = (): void => group.takeOver(this.pool, this.model, step, this.kept.staged());
-    if (this.views) this.views.done(this, taken);
-    else taken();
+    this.done(taken);
     this.agreed = ++this.version;
   }
 
   private ask(message: Parameters<ThreadPool['ask']>[0]): void {
     for (const answer of this.pool.ask(message)) okOf(answer);
   }
-}
-
-/** What the optimizer keeps, as the trainer sees it. */
-interface KeptSlots extends Pick<Slots, 'staged' | 'unstage'> {
-  whole(gather: (into: readonly SharedArrayBuffer[]) => void): readonly FlatValues[];
-}
-
-/** Where a model lies. */
-interface Laid {
-  readonly memory: ModelMemory;
-  readonly common: FlatValues;
-  readonly kept: KeptSlots;
-}
-
-/** Every process has whole slots. */
-const noParts = (): never => {
-  throw new ThreadError('slots in parts cannot be laid out anew');
-};
-
-function inOneArena(layout: Layout, placing: Placing): Laid {
-  const { arena, memory } = placed(layout, placing);
-  const common = arena.f32(memory.parameters, layout.totalLength);
-  return { memory, common, kept: new Slots(placing.slots, layout.trainableLength, memory, arena) };
-}
-
-/** Slots that are read and written where they lie. */
-const inPlace = (slots: readonly FlatValues[]): KeptSlots => ({ whole: () => slots, staged: () => undefined, unstage: () => undefined });
-
-/** Elements of each fragment. @throws UnsupportedError */
-function fragmentLengths(layout: Layout, fragments: number): number[] {
-  const layers = layersOf(layout).length;
-  if (fragments > layers)
-    throw new UnsupportedError(
-      `a model in ${fragments} fragments`,
-      `it has ${layers} ${layers === 1 ? 'layer' : 'layers'} with weights, and a layer is not divided: set fragments to at most ${layers}`,
-    );
-  return fragmentsOf(layout, fragments).map(({ length }) => length);
-}
-
-export function okOf(answer: FromThread | undefined): Extract<FromThread, { kind: 'ok' }> {
-  if (!answer) throw new ThreadError('a compute thread did not answer');
-  if (answer.kind === 'ok') return answer;
-  if (answer.path !== undefined) throw new UnsupportedError(answer.path, answer.message);
-  throw new ThreadError(answer.message);
-}
-
-/** The failure of the first replica that failed: the same in every run, unless several micro-batches of a model in stages fail. */
-function replicaError(failures: readonly FromThread[], step: number): Error {
-  const [first] = failures.filter((answer) => answer.kind === 'failed').sort((a, b) => (a.replica ?? -1) - (b.replica ?? -1));
-  if (!first) return new ThreadError('a replica failed and did not say why');
-  return new ReplicaError(first.replica ?? -1, step, first.layer, first.message);
 }
