@@ -97,7 +97,7 @@ test('a member that comes back sends no chunk that a tree of the shard holds: ea
 });
 
 test('nor a chunk whose sum waits for the decision', async () => {
-  const setting = shardOf(CHUNKS, 2, undefined, false, { hasBackups: false });
+  const setting = shardOf(CHUNKS, 2, undefined, false, { twoPhase: { hasBackups: false } });
   const { shard, peer } = setting;
   shard.onView(1, members);
   const { sent, dial } = memberInRound();

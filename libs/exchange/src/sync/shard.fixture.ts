@@ -3,6 +3,7 @@ import { Arena } from '@paceline/kernels';
 import { FrameType, type FrameHeader, type Message } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
 import { acquireRegion, type Region, type regionSum } from '../attempt/regions.js';
+import type { ChunkDecoder } from '../transfer/chunk-frames.js';
 import type { ShardLink } from '../transfer/shard-transfer.js';
 import { Shard } from './shard.js';
 import type { ChunkReduction } from './shard-table.js';
@@ -87,7 +88,7 @@ export function shardOf(
   replicas: number,
   gradientWindowChunks?: number,
   canReplaceGradient = false,
-  twoPhase?: { hasBackups: boolean },
+  further: { readonly twoPhase?: { readonly hasBackups: boolean }; readonly decoder?: ChunkDecoder } = {},
 ) {
   const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
   const initial = Array.from({ length: chunks }, () => {
@@ -111,7 +112,7 @@ export function shardOf(
     },
     coordinator: { tell: (message) => void told.push(message) },
     gradientWindowChunks,
-    ...(twoPhase ? { twoPhase } : {}),
+    ...further,
   });
   const peer = (id: string): Peer => {
     const heard: Message[] = [];

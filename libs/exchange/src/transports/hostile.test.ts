@@ -166,6 +166,29 @@ describe.each([
     await stillServes();
   });
 
+  it.each<[string, number[]]>([
+    ['a table that is cut short', [14, 1, 3]],
+    ['no chunk at all', [0, 1]],
+    ['65 chunks', [65, 1, ...new Array<number>(65).fill(0)]],
+    ['a chunk that comes twice', [2, 0, 1, 1, 7, 7]],
+    ['an index beyond 32 bits', [3, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0]],
+    ['a length of 4 GiB that is made up for by another', [2, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 2, 7]],
+  ])('refuses a frame of several chunks with %s, and hands none of them over', async (_what, payload) => {
+    await start({ lingerMs: 60_000 });
+    const packed = frame({ codec: 7, flags: FrameFlag.packed }, Uint8Array.from(payload));
+    expect(await refusalOf(Buffer.concat([control(HELLO), packed]))).toBe('BAD_PAYLOAD');
+    expect(frames).toEqual([]);
+    expect(closedReasons.map(({ unfinished }) => unfinished)).toEqual([undefined]);
+  });
+
+  it('refuses a frame of several chunks before hello, and one that is longer than such frames are, before its payload comes', async () => {
+    await start({ lingerMs: 60_000 });
+    const head = (length: number) => frame({ codec: 7, flags: FrameFlag.packed, length }, new Uint8Array(0));
+    expect(await refusalOf(head(100))).toBe('HELLO_EXPECTED');
+    expect(await refusalOf(Buffer.concat([control(HELLO), head(65_537)]))).toBe('BAD_FRAME');
+    expect(await refusalOf(Buffer.concat([control(HELLO), frame({ flags: FrameFlag.packed }, new Uint8Array(100))]))).toBe('BAD_FRAME');
+  });
+
   it('finds a flipped bit of a payload', async () => {
     await start();
     const payload = new Uint8Array(300_000).fill(3);
