@@ -10,7 +10,7 @@ import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader } from 
 import type { Connection, FrameNumbers } from '../connection.js';
 import { acquireRegion, bytesOf, type Region } from '../attempt/regions.js';
 import type { ChunkBytes, OwnedChunk } from './chunks.js';
-import { EncodedRegion } from './encoded-region.js';
+import { EncodedRegion, type WaitingChunks } from './encoded-region.js';
 import type { PublishedChunk } from './published.js';
 import { mostRowBytes, RowsRegion } from './rows.js';
 
@@ -38,14 +38,6 @@ export interface ChunkDecoder {
   decode(header: FrameHeader, payload: Region, region: Region): boolean;
   /** At a server: chunks may wait as they came. Without it they are decoded when they are whole. */
   readonly waiting?: WaitingChunks | undefined;
-}
-
-/** How a chunk waits as it came, and is added to another one. */
-export interface WaitingChunks {
-  /** Whether somebody encodes so, as `decode` says. Nothing is decoded. @param length float32 elements of the chunk */
-  takes(header: FrameHeader, payload: Region, length: number): boolean;
-  /** Adds to a region what `decode` writes, of a payload that was taken. */
-  add(header: FrameHeader, payload: Region, sum: Region): void;
 }
 
 /** At a worker: how parameters come that are encoded, and where they are decoded. */

@@ -8,14 +8,21 @@
  */
 import { ProtocolError, type FrameHeader } from '@paceline/protocol';
 import { acquireRegion, Region } from '../attempt/regions.js';
-import type { ChunkDecoder, WaitingChunks } from './chunk-frames.js';
+
+/** How a chunk waits as it came, and is added to another one. */
+export interface WaitingChunks {
+  /** Whether somebody encodes so, as `decode` says. Nothing is decoded. @param length float32 elements of the chunk */
+  takes(header: FrameHeader, payload: Region, length: number): boolean;
+  /** Adds to a region what `decode` writes, of a payload that was taken. */
+  add(header: FrameHeader, payload: Region, sum: Region): void;
+}
 
 /** What a payload is of, and who decodes it. */
 interface Encoding {
   readonly header: FrameHeader;
   /** Float32 elements of the chunk. */
   readonly length: number;
-  readonly decoder: Pick<ChunkDecoder, 'decode'>;
+  readonly decoder: { decode(header: FrameHeader, payload: Region, region: Region): boolean };
   readonly waiting: WaitingChunks;
 }
 
