@@ -1,5 +1,6 @@
 /** Processes that go on when one is killed: those that are left end with the bits and the History of a training that lost nobody. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { BUILD, results, started } from './processes.fixture.js';
 import { Programs } from './programs.fixture.js';
 
@@ -32,6 +33,73 @@ await new Promise((resolve) => setImmediate(resolve)); // warnings are told then
 say({ history, digest: await digest(model), answers, members: strategy.members, warnings });
 await strategy.dispose();
 `;
+
+/** Process 0 holds on before batch `STEP`, and says so. It listens beside its address: there is somebody in between. */
+const HELD = `${BUILD}
+const given = { replicas: 4, threads: 1 };
+const isFirst = process.env.TF_CONFIG?.includes('"index":0');
+const strategy = process.env.TF_CONFIG
+  ? new MultiWorkerMirroredStrategy({ ...given, onMemberLoss: 'continue', transport: 'tcp', ...(isFirst ? { listenHost: '127.0.0.2' } : {}) })
+  : new MirroredStrategy(given);
+const model = strategy.scope(() => {
+  const net = tf.sequential({ layers: [tf.layers.dense({ units: 800, activation: 'relu', inputShape: [8], kernelInitializer: seeded(1) }), tf.layers.dense({ units: 3, activation: 'softmax', kernelInitializer: seeded(2) })] });
+  net.compile({ optimizer: tf.train.adam(0.01), loss: 'sparseCategoricalCrossentropy', metrics: ['accuracy'] });
+  return net;
+});
+const seen = [];
+const callbacks = {
+  onBatchBegin: async () => {
+    if (!isFirst || seen.length !== 2) return;
+    console.log('before the step');
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  },
+  onBatchEnd: async (_, { loss, acc }) => void seen.push([loss, acc]),
+};
+const { history } = await fit(model, { callbacks });
+say({ history, seen, digest: await digest(model), members: strategy.members ?? null });
+await strategy.dispose();
+`;
+
+/** Between member 0 and the others: of what it sends to member 2 no vector comes through, once it holds them. */
+class Between {
+  private readonly sockets: Socket[] = [];
+  private server: Server | undefined;
+  private hasHeld: () => void = () => undefined;
+  private holds = false;
+
+  async listen(port: number): Promise<void> {
+    this.server = createServer((from) => {
+      const to = connect(port, '127.0.0.2');
+      this.sockets.push(from, to);
+      let greeting = '';
+      let isDeaf = false;
+      from.on('data', (bytes) => {
+        if (greeting.length < 1000) greeting += bytes.toString('latin1');
+        to.write(bytes);
+      });
+      to.on('data', (bytes) => {
+        if (this.holds && greeting.includes('"seat":2') && bytes.length > 1500) {
+          isDeaf = true;
+          this.hasHeld();
+        }
+        if (!isDeaf) from.write(bytes);
+      });
+      for (const [one, other] of [[from, to], [to, from]] as const) one.on('error', () => other.destroy()).on('close', () => other.destroy()); // prettier-ignore
+    });
+    await new Promise<void>((resolve) => this.server!.listen(port, '127.0.0.1', resolve));
+  }
+
+  /** @returns when the first vector was held back */
+  hold(): Promise<void> {
+    this.holds = true;
+    return new Promise((resolve) => (this.hasHeld = resolve));
+  }
+
+  close(): void {
+    this.server?.close();
+    for (const socket of this.sockets) socket.destroy();
+  }
+}
 
 interface Loss {
   readonly victim: number;
@@ -67,4 +135,23 @@ describe('3 processes, of which one is killed', () => {
         expect(warnings, where).toEqual([expect.stringMatching(`^worker ${loss.victim} .* was lost: 2 of 3 processes go on`)]);
       }
   }, 3_000_000);
+
+  it('one that has not got the sums of the last step gets the state and the result of the step from one that has', async () => {
+    const [expected] = await results([programs.start(HELD)]);
+    const between = new Between();
+    try {
+      const running = await started(programs, HELD, 3, {}, (cluster) => between.listen(Number(cluster[0]!.split(':')[1])));
+      await running[0]!.said('before the step');
+      await between.hold();
+      await new Promise((resolve) => setTimeout(resolve, 1_000)); // member 1 completes the step
+      running[0]!.child.kill('SIGKILL');
+      between.close();
+      for (const { members, ...result } of await results(running.slice(1))) {
+        expect({ ...result, members: undefined }).toEqual({ ...expected, members: undefined });
+        expect(members).toMatchObject({ lost: [{ type: 'worker', index: 0, view: 1 }] });
+      }
+    } finally {
+      between.close();
+    }
+  }, 200_000);
 });

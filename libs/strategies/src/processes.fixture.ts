@@ -17,8 +17,11 @@ export async function started(
   source: string | readonly string[],
   processes: number,
   env: Readonly<Record<string, string>> = {},
+  /** Before they start. */
+  prepare: (workers: readonly string[]) => Promise<void> = async () => undefined,
 ): Promise<Running[]> {
   const configs = await tfConfigs(processes);
+  await prepare((JSON.parse(configs[0]!) as { cluster: { worker: string[] } }).cluster.worker);
   return configs.map((config, i) =>
     programs.start(typeof source === 'string' ? source : source[i]!, { ...SECRET, ...env, TF_CONFIG: config }),
   );
