@@ -118,7 +118,8 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
       const whole = model.shared.memory.own ? [model.parameters] : [model.parameters, ...model.slots];
       const member = message.from ?? 0;
       const operations = whole.map((values) => new Spread(members.length, self, [{ member, values }]));
-      if (message.from !== undefined) await all.run({ what: `${what}, as member ${member} has them`, operations }, false);
+      if (message.from !== undefined)
+        await all.run({ what: `the state of model ${message.model} in view ${all.view.number}`, operations }, false);
       else await counted(all, what, isStaged ? [...operations, ...slotsOfFirst(model, message.staged)] : operations);
       break;
     }
