@@ -109,9 +109,9 @@ interface Loss {
   readonly afterMs: number;
 }
 
-async function losing({ victim, step, afterMs }: Loss, options = ''): Promise<Record<string, unknown>[]> {
+async function losing({ victim, step, afterMs }: Loss, options = '', processes = 3): Promise<Record<string, unknown>[]> {
   const env = { VICTIM: String(victim), STEP: String(step), AFTER_MS: String(afterMs) };
-  const running = await started(programs, TRAIN(options), 3, env);
+  const running = await started(programs, TRAIN(options), processes, env);
   const killed = await running[victim]!.ended;
   expect(killed.output, 'it has ended before it was killed').toBe('');
   return results(running.filter((_, member) => member !== victim));
@@ -137,6 +137,24 @@ describe('3 processes, of which one is killed', () => {
         expect(warnings, where).toEqual([expect.stringMatching(`^worker ${loss.victim} .* was lost: 2 of 3 processes go on`)]);
       }
   }, 3_000_000);
+
+  it.runIf(IS_SOAK)(
+    'of two processes either goes on alone, and with other topologies and a codec those that are left are equal',
+    async () => {
+      const { history, digest } = await alone();
+      for (const victim of [0, 1])
+        for (const result of await losing({ victim, step: 3, afterMs: 2 }, '', 2)) expect(result).toMatchObject({ history, digest });
+      for (const options of [
+        "communication: 'ring', codec: 'int8'",
+        "communication: 'tree'",
+        "communication: 'hierarchical', codec: 'fp16'",
+      ]) {
+        const [one, other] = await losing({ victim: 1, step: 4, afterMs: 1 }, options);
+        expect({ ...one, warnings: undefined }, options).toEqual({ ...other, warnings: undefined });
+      }
+    },
+    600_000,
+  );
 
   it('one that has not got the sums of the last step gets the state and the result of the step from one that has', async () => {
     const [expected] = await results([programs.start(HELD)]);
