@@ -66,6 +66,11 @@ class TfjsEngine implements Engine {
     this.variables.load(flat);
   }
 
+  loadPart(offset: number, values: Float32Array): void {
+    this.backend.activate();
+    this.variables.loadPart(offset, values);
+  }
+
   step({ round, replica, batches, out, onComputed }: StepRequest): Sums {
     const { model, variables } = this;
     this.backend.activate();

@@ -60,6 +60,11 @@ export interface Engine {
   readonly metricNames: readonly string[];
   /** Takes over parameters and state from a flat vector in the order of the layout, which may be a view over shared memory. */
   load(flat: Float32Array): void;
+  /**
+   * Takes over elements from `offset` of the flat vector on, and leaves the others as they are; steps and evaluations see them all. Left out where parameters
+   * can only be loaded as a whole (engine webgpu). @throws RangeError unless the layout has them
+   */
+  loadPart?(offset: number, values: Float32Array): void;
   /** One replica's part of a round. @throws RangeError for batches or outputs that do not fit the model */
   step(request: StepRequest): Sums;
   /** Scores a batch with the loaded parameters and state; nothing random, nothing changes. */

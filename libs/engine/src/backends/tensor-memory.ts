@@ -13,6 +13,10 @@ export interface TensorMemory {
   copyTo(tensor: tf.TensorInfo, out: Float32Array): void;
   /** Overwrites the values of a variable. */
   write(tensor: tf.TensorInfo, values: Float32Array): void;
+  /** Overwrites some of them, from an element on. No operation may read the variable before `settle`. Not on a GPU. */
+  writePart?(tensor: tf.TensorInfo, from: number, values: Float32Array): void;
+  /** All parts of a variable are written. */
+  settle?(tensor: tf.TensorInfo): void;
 }
 
 export class WasmMemory implements TensorMemory {
@@ -26,13 +30,21 @@ export class WasmMemory implements TensorMemory {
     out.set(this.values(tensor));
   }
 
+  write(tensor: tf.TensorInfo, values: Float32Array): void {
+    this.writePart(tensor, 0, values);
+    this.settle(tensor);
+  }
+
+  writePart(tensor: tf.TensorInfo, from: number, values: Float32Array): void {
+    this.values(tensor).set(values, from);
+  }
+
   /**
    * XNNPACK keeps operators with packed copies of the weights, by tensor id: after a write they would go on computing with
    * the old values. Telling the C++ side that the tensor was disposed drops them; the memory stays ours, so it is
    * registered again at once.
    */
-  write(tensor: tf.TensorInfo, values: Float32Array): void {
-    this.values(tensor).set(values);
+  settle(tensor: tf.TensorInfo): void {
     const { id, memoryOffset } = this.backend.dataIdMap.get(tensor.dataId);
     const { tfjs } = this.backend.wasm;
     tfjs.disposeData(id);
@@ -51,8 +63,14 @@ export class CpuMemory implements TensorMemory {
     out.set(this.values(tensor));
   }
 
-  /** The JavaScript backend reads the values anew in every operation. */
   write(tensor: tf.TensorInfo, values: Float32Array): void {
-    this.values(tensor).set(values);
+    this.writePart(tensor, 0, values);
   }
+
+  writePart(tensor: tf.TensorInfo, from: number, values: Float32Array): void {
+    this.values(tensor).set(values, from);
+  }
+
+  /** The JavaScript backend reads the values anew in every operation. */
+  settle(): void {}
 }

@@ -36,12 +36,28 @@ function addTo(parts: readonly Part[], values: Float32Array, isFirst: boolean): 
   }
 }
 
+/** The first variable that ends behind an element. */
+function firstBehind(placed: readonly Placed[], offset: number): number {
+  let [low, high] = [0, placed.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    const { place } = placed[middle]!;
+    if (place.offset + place.length > offset) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
 export class VariableStore {
   /** Those that get a gradient: without the frozen ones. */
   readonly trainable: tf.Variable[];
   private readonly placed: readonly Placed[];
   /** The state as it was loaded: batch normalisation overwrites its variables in every training call. */
   private readonly loadedState: Float32Array;
+  /** The trainable ones, in the order in which they lie. */
+  private readonly trained: readonly Placed[];
+  /** Those of which parts were loaded since the last operation. */
+  private readonly unsettled = new Set<tf.Variable>();
 
   constructor(
     private readonly layout: Layout,
@@ -56,6 +72,7 @@ export class VariableStore {
     const isTrained = ({ section, path }: LayoutVariable): boolean => section === 'trainable' && !matchesPatterns(freeze, path);
     this.trainable = this.placed.filter(({ place }) => isTrained(place)).map(({ tensor }) => tensor);
     this.loadedState = new Float32Array(layout.stateLength);
+    this.trained = this.placed.filter(({ place }) => place.section === 'trainable').sort((a, b) => a.place.offset - b.place.offset);
   }
 
   get hasState(): boolean {
@@ -82,7 +99,27 @@ export class VariableStore {
     for (const { place, tensor } of this.placed) this.memory.write(tensor, flat.subarray(place.offset, place.offset + place.length));
   }
 
+  /** Loads elements of the flat vector from `offset` on. Operations see them after `restoreState`. @throws RangeError unless the layout has them */
+  loadPart(offset: number, values: Float32Array): void {
+    const { trainableLength, totalLength } = this.layout;
+    const end = offset + values.length;
+    if (offset < 0 || end > totalLength) throw new RangeError(`elements ${offset} to ${end} of a layout of ${totalLength}`);
+    const stateFrom = Math.max(offset, trainableLength);
+    if (stateFrom < end) this.loadedState.set(values.subarray(stateFrom - offset), stateFrom - trainableLength);
+    for (let i = firstBehind(this.trained, offset); i < this.trained.length; i++) {
+      const { place, tensor } = this.trained[i]!;
+      const [from, to] = [Math.max(offset, place.offset), Math.min(end, place.offset + place.length)];
+      if (from >= end) break;
+      if (from >= to) continue;
+      this.memory.writePart!(tensor, from - place.offset, values.subarray(from - offset, to - offset));
+      this.unsettled.add(tensor);
+    }
+  }
+
+  /** Before an operation: the state is as it was loaded, and parts count that were loaded. */
   restoreState(): void {
+    for (const tensor of this.unsettled) this.memory.settle!(tensor);
+    this.unsettled.clear();
     for (const { place, tensor } of this.placedState()) {
       const from = place.offset - this.layout.trainableLength;
       this.memory.write(tensor, this.loadedState.subarray(from, from + place.length));

@@ -22,12 +22,24 @@ export class TensorflowMemory implements TensorMemory {
   }
 
   write(tensor: tf.TensorInfo, values: Float32Array): void {
+    this.writePart(tensor, 0, values);
+    this.settle(tensor);
+  }
+
+  writePart(tensor: tf.TensorInfo, from: number, values: Float32Array): void {
+    this.own(tensor).set(values, from);
+  }
+
+  settle(tensor: tf.TensorInfo): void {
     const info = this.backend.tensorMap.get(tensor.dataId);
     if (info.id >= 0) this.backend.binding.deleteTensor(info.id);
-    let own = this.written.get(tensor.dataId);
-    if (!own) this.written.set(tensor.dataId, (own = new Float32Array(values.length)));
-    own.set(values);
-    info.id = this.backend.binding.createTensor(info.shape, info.dtype, own);
+    info.id = this.backend.binding.createTensor(info.shape, info.dtype, this.own(tensor));
     info.values = null;
+  }
+
+  private own({ dataId, shape }: tf.TensorInfo): Float32Array {
+    let own = this.written.get(dataId);
+    if (!own) this.written.set(dataId, (own = new Float32Array(tf.util.sizeFromShape(shape))));
+    return own;
   }
 }
