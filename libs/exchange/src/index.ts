@@ -28,7 +28,7 @@ export { Coordinator } from './attempt/coordinator.js';
 export { Rounds } from './sync/rounds.js';
 export { Member } from './sync/member.js';
 export type { MemberOptions } from './sync/member-table.js';
-export { type ComputePort, MEMBER_ROWS } from './sync/member-table.js';
+export { type ComputePort, MEMBER_ROWS, type ParameterArrivals } from './sync/member-table.js';
 export type { WorkItem } from './async/done-set.js';
 export { ASYNC_COORDINATOR_ROWS, type AsyncCoordinatorOptions } from './async/async-coordinator-table.js';
 export { WorkItems } from './async/work-items.js';

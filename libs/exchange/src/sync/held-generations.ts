@@ -5,6 +5,7 @@
  * has missed rounds in between.
  */
 import { partOf, type MemberChunk } from '../transfer/chunks.js';
+import type { ParameterArrivals } from './member-table.js';
 
 interface Slot {
   generation: number;
@@ -20,6 +21,7 @@ interface Options {
   readonly isExchanged: ((round: number, chunk: number) => boolean) | undefined;
   /** Chunks of a generation come for the first time. */
   opens(generation: number): void;
+  readonly arrivals?: ParameterArrivals | undefined;
 }
 
 export class HeldGenerations {
@@ -45,7 +47,12 @@ export class HeldGenerations {
   /** A chunk has to come again. */
   forget(generation: number, chunk: number): void {
     const slot = this.slots[generation & 1]!;
-    if (slot.generation === generation) slot.have.delete(chunk);
+    if (slot.generation === generation && slot.have.delete(chunk)) this.options.arrivals?.gone(generation, chunk);
+  }
+
+  /** A chunk of a generation that has its slot is whole. */
+  came(generation: number, chunk: number): void {
+    this.add(this.slots[generation & 1]!, chunk);
   }
 
   isComplete(generation: number): boolean {
@@ -69,6 +76,7 @@ export class HeldGenerations {
     slot.generation = generation;
     slot.have.clear();
     for (const chunk of kept) slot.have.add(chunk);
+    this.options.arrivals?.opens(generation, kept);
     const other = this.slots[(generation + 1) & 1]!;
     if (other.generation < generation) this.copy(other, slot, (chunk) => this.standsStill(chunk, other.generation, generation));
     return slot;
@@ -98,8 +106,13 @@ export class HeldGenerations {
       if (to.have.has(index) || !isSame(index)) continue;
       const chunk = this.options.chunks.get(index)!;
       partOf(target, chunk).set(partOf(source, chunk));
-      to.have.add(index);
+      this.add(to, index);
     }
+  }
+
+  private add(slot: Slot, chunk: number): void {
+    slot.have.add(chunk);
+    this.options.arrivals?.came(slot.generation, chunk);
   }
 
   /** Whether a chunk of one generation is that of a later one too. Each chunk is exchanged once in so many rounds: this ends soon. */

@@ -101,6 +101,16 @@ export const MEMBER_ROWS = {
   end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },
 } as const satisfies StateRows<MemberState>;
 
+/** Hears which chunks lie in the vectors of generations, for a thread that reads them while others still come. */
+export interface ParameterArrivals {
+  /** A generation takes the place of the one two before it, or of another one: of what lay there only these chunks are chunks of it. Told before any of it is written. */
+  opens(generation: number, kept: Iterable<number>): void;
+  /** A chunk is whole. It stays as it is until `opens`, or `gone`. */
+  came(generation: number, chunk: number): void;
+  /** It is about to be written once more, perhaps with other values. */
+  gone(generation: number, chunk: number): void;
+}
+
 /** What the member asks of the compute thread. Results come back through `contribution`, `node`, `evaluated`, `failed`. */
 export interface ComputePort {
   /**
@@ -117,6 +127,8 @@ export interface ComputePort {
   takeResidual?(round: number, residual: ReplicaResidual): void;
   /** Round numbers below are not needed any more. */
   committed(round: number): void;
+  /** Left out: it reads a generation from `step` and `evaluate` on, and none before. */
+  readonly arrivals?: ParameterArrivals | undefined;
 }
 
 /** Two generations of the flat vector in shared memory. */

@@ -31,6 +31,7 @@ function setUp(flushes = true, keepsEstimates = false) {
   } as unknown as Connection;
   const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
   const sums: number[][] = [];
+  const arrivals: unknown[][] = [];
   const member = new Member({
     id: 'w',
     attempt: 1,
@@ -38,7 +39,16 @@ function setUp(flushes = true, keepsEstimates = false) {
     totalRounds: 3,
     chunks: [{ index: 0, offset: 0, length: BYTES / 4, server: 0 }],
     store: { bytes: (generation) => memory[generation & 1]! },
-    compute: { step: () => undefined, evaluate: (generation) => void evaluated.push(generation), committed: () => undefined },
+    compute: {
+      step: () => undefined,
+      evaluate: (generation) => void evaluated.push(generation),
+      committed: () => undefined,
+      arrivals: {
+        opens: (generation, kept) => void arrivals.push(['opens', generation, ...kept]),
+        came: (...of) => void arrivals.push(['came', ...of]),
+        gone: (...of) => void arrivals.push(['gone', ...of]),
+      },
+    },
     onEnd: () => undefined,
     keepsEstimates,
     firstOfSums: (replicas) => (sums.push([...replicas]), [0]),
@@ -80,6 +90,7 @@ function setUp(flushes = true, keepsEstimates = false) {
     messages,
     evaluated,
     sums,
+    arrivals,
     memory,
     parameters,
     take,
@@ -125,6 +136,31 @@ test('a loss that was made in a round which is over by then is told with the nex
     [1, 0, undefined],
     [1, 1, undefined],
   ]);
+});
+
+test('a compute thread hears which chunks lie in the vectors, and before they are written anew', () => {
+  const { member, arrivals, parameters } = setUp();
+  expect(arrivals.splice(0)).toEqual([
+    ['opens', 0],
+    ['came', 0, 0],
+  ]);
+  parameters(1);
+  const { id, ...rest } = { id: 'w', server: 0, round: 0, view: 1, applied: '', window: 1, base: 0 };
+  member.message(0, { type: 'welcome', id, ...rest, term: 2, phase: 'training' });
+  const header = { type: FrameType.parameters, codec: 0, attempt: 1, term: 2, view: 1, round: 1, chunk: 0, length: BYTES };
+  member.payloadFor(header as never);
+  expect(arrivals.splice(0)).toEqual([
+    ['opens', 1],
+    ['came', 1, 0],
+    ['gone', 1, 0],
+  ]);
+  member.data(header as never);
+  expect(arrivals.splice(0)).toEqual([['came', 1, 0]]);
+  // A copy that nobody wants goes elsewhere.
+  member.payloadFor(header as never);
+  member.data(header as never);
+  member.payloadFor({ ...header, round: 2 } as never);
+  expect(arrivals.splice(0)).toEqual([['opens', 2]]);
 });
 
 test('a gradient that still lies in the queue is not put there again', () => {

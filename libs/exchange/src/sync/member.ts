@@ -74,6 +74,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       chunks: this.byIndex,
       bytes: (generation) => options.store.bytes(generation),
       isExchanged: options.isExchanged,
+      arrivals: options.compute.arrivals,
       opens: (generation) => {
         if (generation > this.round + 1 && this.roundKnown) this.table.take('parametersAhead', 'SYNCING');
       },
@@ -157,7 +158,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       const isMissing = this.isDifference(header.codec) && !slot.have.has(header.chunk);
       return isMissing ? this.sendToOwner(header.chunk, { type: 'pull', generation: header.round, chunk: header.chunk }) : undefined;
     }
-    slot.have.add(header.chunk);
+    this.held.came(generation, header.chunk);
     this.rate?.arrived(header.length);
     if (generation < this.round) this.held.carry(generation, [header.chunk]);
     const complete = this.held.isComplete(this.round);
