@@ -5,7 +5,8 @@
  *   parameter memory   two generations of the flat vector (one vector in modes async and ssp); the main thread writes, the compute
  *                      thread reads
  *   gradient memory    gradient nodes, in one arena or several (gradient-memory.ts); the compute thread allocates, writes and frees, the main thread reads
- *   control cells      [progress, committed round, stopping]; Atomics
+ *   control cells      [progress, committed round, stopping, a bell for each thread]; Atomics
+ *   arrivals           which chunks of the parameters have come (arrivals.ts)
  *
  * With several compute threads all of them have the same memory and cells. The main thread allocates: it lends vectors with each step, gets those of nodes
  * with the nodes and the rest with `stepped`, and has sums of several threads added up by all of them, each in its chunks (thread-nodes.ts).
@@ -31,7 +32,9 @@ export const CELL_PROGRESS = 0;
 export const CELL_COMMITTED = 1;
 /** 1 when all requests are obsolete. */
 export const CELL_STOPPING = 2;
-export const CELLS = 3;
+/** The bell of the first thread, then those of the others. */
+export const CELL_BELLS = 3;
+export const cellBytes = (threads: number): number => (CELL_BELLS + threads) * Int32Array.BYTES_PER_ELEMENT;
 
 /** The engine that the compute thread starts. */
 export interface EngineChoice {
@@ -52,6 +55,7 @@ export interface ComputeInit {
   readonly servers: number;
   readonly parameters: SharedArrayBuffer;
   readonly cells: SharedArrayBuffer;
+  readonly arrivals: SharedArrayBuffer;
   readonly leakLimits: LeakLimits;
   /** Which of the compute threads of the seat it is; with the strategy model-parallel, which stage it has. */
   readonly thread: number;

@@ -12,6 +12,7 @@ import { createLayout, createSchedule, exchangeOf, LocalUpdates, shardChunks, wo
 import { backupReplicasOf, CODECS, movingRate, rateFactor, roundsOf, stepsBefore, type CodecSpec, type RunSpec } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import {
+  CELL_BELLS,
   CELL_COMMITTED,
   CELL_PROGRESS,
   CELL_STOPPING,
@@ -25,10 +26,12 @@ import { GradientMemory, gradientVectorsOf, LentVectors, type Vector, type Vecto
 import { LeakGuard } from './leak-guard.js';
 import { leakOptions } from './leak-options.js';
 import { handingOn, LocalReplicas } from './local-replicas.js';
+import { ParameterLoads } from './parameter-loads.js';
 import { ReplicaSteps, type ReplicaRounds, type StepOutputs } from './replica-steps.js';
 import { SparseWork } from './sparse-work.js';
 import { TableRows } from './table-rows.js';
 import { addUp } from './thread-nodes.js';
+import { ArrivedChunks } from './arrivals.js';
 import { AsyncSteps } from './async-steps.js';
 import { takeMessages } from './thread-messages.js';
 
@@ -175,19 +178,35 @@ function localUpdates({ localSteps, innerState }: Extract<RunSpec['strategy'], {
   });
 }
 
-let loaded = -1;
+const arrived = new ArrivedChunks(init.arrivals, layout.chunks.length);
+const loads = new ParameterLoads({ engine, layout, vectors: generations, arrived });
+/** The generation after that of the last step; −1 where nothing of it may be loaded before it is asked for. */
+let following = -1;
+
 function loadWeights(weights: Float32Array): void {
-  loaded = -1;
+  loads.forget();
   engine.load(weights);
 }
 
-function load(generation: number): void {
-  if (isAsynchronous) return engine.load(generations[0]!); // it changes without a number
-  if (loaded === generation) return;
+/** Loads a chunk of the next generation, if one has come. */
+function loadAhead(): boolean {
+  if (following < 0) return false;
   const sinceMs = spans.now();
-  engine.load(generations[generation & 1]!);
+  const isLoaded = loads.loadAhead(following);
+  if (isLoaded) spans.add('load parameters', sinceMs);
+  return isLoaded;
+}
+
+/** @returns false where another generation has begun to take its place */
+function load(generation: number): boolean {
+  if (isAsynchronous) {
+    engine.load(generations[0]!); // it changes without a number
+    return true;
+  }
+  const sinceMs = spans.now();
+  const isWhole = loads.load(generation);
   spans.add('load parameters', sinceMs);
-  loaded = generation;
+  return isWhole;
 }
 
 function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
@@ -198,7 +217,10 @@ function evaluate(generation: number, blocks: readonly { from: number; to: numbe
 function step({ round, replicas, codec }: Extract<ToCompute, { kind: 'step' }>): void {
   if (Atomics.load(cells, CELL_COMMITTED) > round) return;
   pick(codec);
-  if (!local) load(round);
+  if (!local) {
+    if (!load(round)) return; // the round is over
+    following = round + 1;
+  }
   loader.forget(round);
   loader.prefetch(round + 1, replicas, 0, local ? 1 : PREFETCHED_ROUNDS); // they are loaded while this round is computed
   steps.run(round, replicas);
@@ -264,7 +286,13 @@ function handle(message: ToCompute): void {
   }
 }
 
-takeMessages(port, { handle, send, isStopping });
+takeMessages(port, {
+  handle,
+  send,
+  isStopping,
+  bell: { cells, cell: CELL_BELLS + init.thread },
+  ahead: loadAhead,
+});
 send({
   kind: 'ready',
   fingerprint: engine.fingerprint,

@@ -11,12 +11,13 @@ import { stagesOf, type RunSpec } from '@paceline/spec';
 import {
   CELL_COMMITTED,
   CELL_PROGRESS,
-  CELLS,
+  cellBytes,
   type ComputeInit,
   type EngineChoice,
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
+import { ArrivalCells } from './arrivals.js';
 import { executionMemory, Executions, type OwnShard } from './executions.js';
 import { GradientMemory, GradientReader, gradientVectorsOf, type PlacedNode, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
@@ -57,6 +58,7 @@ export class Compute implements SeatCompute {
   private constructor(
     private readonly threads: readonly ThreadHandle[],
     cells: SharedArrayBuffer,
+    readonly arrivals: ArrivalCells,
     private readonly spec: RunSpec,
     /** Of several threads. */
     private memory: GradientMemory | undefined,
@@ -100,7 +102,7 @@ export class Compute implements SeatCompute {
     parameters: SharedArrayBuffer,
     { threads, leakLimits, rowsSettings, shard }: SeatThreads,
   ): Promise<Compute> {
-    const cells = new SharedArrayBuffer(CELLS * 4);
+    const cells = new SharedArrayBuffer(cellBytes(threads));
     const { spec, data, model } = job;
     const stages = stagesOf(spec.strategy);
     // Stages have the same vectors, and not each its own.
@@ -110,6 +112,7 @@ export class Compute implements SeatCompute {
     // Optimizers go over whole vectors, so those lie in one arena.
     const memory = threads > 1 || executes ? new GradientMemory(layout, vectors, executes ? ARENA_MAXIMUM_BYTES : undefined) : undefined;
     const execution = memory && executes ? executionMemory(spec, layout, memory, threads) : undefined;
+    const arrivals = new ArrivalCells(layout, () => handles.forEach((handle) => handle.ring()));
     const init = (thread: number): ComputeInit => ({
       spec,
       data,
@@ -119,14 +122,16 @@ export class Compute implements SeatCompute {
       servers: job.servers.length,
       parameters,
       cells,
+      arrivals: arrivals.memory,
       leakLimits,
       thread,
       threads,
       lent: memory && { memories: memory.memories, parts: memory.parts },
       execution,
     });
+    let handles: readonly ThreadHandle[] = [];
     const started = await Promise.allSettled(Array.from({ length: threads }, (_, thread) => ThreadHandle.start(init(thread))));
-    const handles = started.flatMap((thread) => (thread.status === 'fulfilled' ? [thread.value] : []));
+    handles = started.flatMap((thread) => (thread.status === 'fulfilled' ? [thread.value] : []));
     const refused = started.find((thread) => thread.status === 'rejected');
     const prints = new Set(handles.map(({ fingerprint }) => fingerprint));
     try {
@@ -138,7 +143,7 @@ export class Compute implements SeatCompute {
           ? (ports: Pick<ThreadPorts, 'post' | 'node'>) =>
               new Executions({ threads, replicas: spec.replicas, memory, execution, layout, shard, ...ports })
           : undefined;
-      return new Compute(handles, cells, spec, memory, executions);
+      return new Compute(handles, cells, arrivals, spec, memory, executions);
     } catch (error) {
       await Promise.all(handles.map((thread) => thread.stop()));
       throw error;

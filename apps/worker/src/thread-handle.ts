@@ -3,9 +3,10 @@ import { Worker } from 'node:worker_threads';
 import type { EngineDevice } from '@paceline/engine';
 import type { Recording } from '@paceline/exchange';
 import { stagesOf, type BackendName } from '@paceline/spec';
-import { CELL_STOPPING, type ComputeInit, type FromCompute, type StageSizes, type ToCompute } from './compute-protocol.js';
+import { CELL_BELLS, CELL_STOPPING, type ComputeInit, type FromCompute, type StageSizes, type ToCompute } from './compute-protocol.js';
 import { endingOf } from './end-thread.js';
 import type { AttachedMemory } from './gradient-memory.js';
+import { ring, type Bell } from './thread-messages.js';
 
 const START_DEADLINE_MS = 60_000;
 /** Long, because a step that is still being computed is no reason to lose the process. A process that is told to end has a shorter deadline. */
@@ -58,16 +59,19 @@ export class ThreadHandle {
   private onTraced: ((recording: Recording) => void) | undefined;
   private stopped = false;
   private readonly end: () => Promise<void>;
+  private readonly bell: Bell;
 
   private constructor(
     private readonly thread: Worker,
     /** How it is called in errors. */
     private readonly name: string,
-    { cells, engine, spec }: Pick<ComputeInit, 'cells' | 'engine' | 'spec'>,
+    { cells, engine, spec, thread: number }: Pick<ComputeInit, 'cells' | 'engine' | 'spec' | 'thread'>,
   ) {
+    this.bell = { cells: new Int32Array(cells), cell: CELL_BELLS + number };
     const ask = (): void => {
-      Atomics.store(new Int32Array(cells), CELL_STOPPING, 1);
+      Atomics.store(this.bell.cells, CELL_STOPPING, 1);
       thread.postMessage({ kind: 'stop' } satisfies ToCompute);
+      ring(this.bell);
     };
     const endsByItself = ENDS_BY_ITSELF.includes(engine.backend);
     this.end = endingOf(thread, endsByItself ? ask : undefined, Math.max(STOP_DEADLINE_MS, spec.stepDeadlineMs));
@@ -92,9 +96,16 @@ export class ThreadHandle {
     });
   }
 
+  /** There is something to do before the next message. */
+  ring(): void {
+    ring(this.bell);
+  }
+
   /** @param transfer memory that the thread gets instead of a copy */
   post(message: ToCompute, transfer: readonly ArrayBuffer[] = []): void {
-    if (!this.stopped) this.thread.postMessage(message, transfer);
+    if (this.stopped) return;
+    this.thread.postMessage(message, transfer);
+    ring(this.bell);
   }
 
   /** What it has recorded, once it is between two steps; nothing when that takes longer than the deadline. */

@@ -1,15 +1,38 @@
-/** How a compute thread takes messages: in order, and synchronously. What it does is recorded as spans while somebody asks for a trace, and what fails is said. */
-import type { MessagePort } from 'node:worker_threads';
+/**
+ * How a compute thread takes messages: in order, and synchronously. What it does is recorded as spans while somebody asks for a trace, and what fails is said.
+ *
+ * A thread with a bell stays by it: it sleeps on a word in shared memory until the main thread rings, and takes messages without a turn of its event loop. Where there
+ * is none, it does what can be done ahead. Four times a second its event loop has a turn, for what else waits there.
+ */
+import { receiveMessageOnPort, type MessagePort } from 'node:worker_threads';
 import { spans } from '@paceline/exchange';
 import type { FromCompute, ToCompute } from './compute-protocol.js';
 
 const MOST_CODE_CHARACTERS = 100;
+/** Between two turns of the event loop of a thread that stays by its bell, at most. */
+const LOOP_EVERY_MS = 250;
+
+/** A word in shared memory that changes whenever a thread has something to do. */
+export interface Bell {
+  readonly cells: Int32Array;
+  readonly cell: number;
+}
+
+/** Wakes the thread that stays by it. Called after a message was posted, or when there is something to do ahead. */
+export function ring({ cells, cell }: Bell): void {
+  Atomics.add(cells, cell, 1);
+  Atomics.notify(cells, cell);
+}
 
 export interface ThreadMessages {
   handle(message: ToCompute): void;
   send(message: FromCompute): void;
   /** Nobody wants to hear of anything any more. */
   isStopping?(): boolean;
+  /** Left out: each message is taken by the event loop. */
+  readonly bell?: Bell | undefined;
+  /** Does a small part of what can be done before the next message. @returns false when there is nothing */
+  readonly ahead?: (() => boolean) | undefined;
 }
 
 function roundOf(message: ToCompute): number {
@@ -17,12 +40,14 @@ function roundOf(message: ToCompute): number {
   return message.kind === 'item' ? Math.max(message.item.round, 0) : 0;
 }
 
-export function takeMessages(port: MessagePort, { handle, send, isStopping }: ThreadMessages): void {
+export function takeMessages(port: MessagePort, { handle, send, isStopping, bell, ahead }: ThreadMessages): void {
   let restsSinceMs = 0;
-  port.on('message', (message: ToCompute) => {
+  let isOver = false;
+  const take = (message: ToCompute): void => {
     if (message.kind === 'step') spans.mark(message.round);
     spans.add('wait', restsSinceMs);
     const sinceMs = spans.now();
+    isOver = message.kind === 'stop';
     try {
       handle(message);
       if (message.kind === 'step') spans.add('step', sinceMs);
@@ -33,5 +58,28 @@ export function takeMessages(port: MessagePort, { handle, send, isStopping }: Th
       const told = (typeof code === 'string' ? code : name).slice(0, MOST_CODE_CHARACTERS);
       send({ kind: 'failed', code: told, message: why, round: roundOf(message), replica: -1 });
     }
-  });
+  };
+  port.on('message', take);
+  if (bell) stay(port, bell, { take, isOver: () => isOver, ahead });
+}
+
+interface Stay {
+  take(message: ToCompute): void;
+  /** It was told to stop. */
+  isOver(): boolean;
+  readonly ahead: ThreadMessages['ahead'];
+}
+
+function stay(port: MessagePort, { cells, cell }: Bell, { take, isOver, ahead }: Stay): void {
+  const turn = (): void => {
+    const untilMs = performance.now() + LOOP_EVERY_MS;
+    for (let leftMs = LOOP_EVERY_MS; leftMs > 0 && !isOver(); leftMs = untilMs - performance.now()) {
+      const rung = Atomics.load(cells, cell);
+      const next = receiveMessageOnPort(port) as { readonly message: ToCompute } | undefined;
+      if (next) take(next.message);
+      else if (ahead?.() !== true) Atomics.wait(cells, cell, rung, leftMs);
+    }
+    if (!isOver()) setImmediate(turn);
+  };
+  setImmediate(turn);
 }
