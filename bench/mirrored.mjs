@@ -12,7 +12,7 @@
  * With `--tfjs-node FOLDER` (where @tensorflow/tfjs-node is installed) tf.js on TensorFlow with two threads is one more path, and `ofTfjsNode` is beside it. The bar is not held to it.
  *
  * `finalLoss` is the mean loss of the last of three epochs over `--stock-batches` batches (of the large models a tenth), the same for each path, from the same weights, over `--seeds` of them;
- * `lossOff` is how far a path is from the first one, as the largest relative difference of a seed. Losses take no part in the times.
+ * `lossOff` is how far a path is from the first one, as the largest relative difference of a seed. Losses take no part in the times; `--seeds 0` leaves them out.
  *
  * Evaluation has no gradient: tf.js computes the CNN on its wasm backend then.
  *
@@ -269,7 +269,7 @@ async function measured(model) {
   const figures = kinds.map(() => []);
   for (let i = 0; i < Number(flags.repetitions); i++) for (const [k, child] of processes.entries()) figures[k]?.push(await child.measure());
   const losses = [];
-  if (flags.act === 'fit') for (const child of processes) losses.push(await child.losses());
+  if (flags.act === 'fit' && Number(flags.seeds) > 0) for (const child of processes) losses.push(await child.losses());
   for (const child of processes) child.stop();
   const medians = figures.map(median);
   return kinds.map((kind, k) => {

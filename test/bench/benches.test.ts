@@ -206,22 +206,7 @@ const BENCHES: Readonly<
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread', 'finalLoss', 'lossOff'],
     },
     {
-      flags: [
-        '--only',
-        'deep',
-        '--batches',
-        '1',
-        '--warm-up',
-        '1',
-        '--repetitions',
-        '1',
-        '--seeds',
-        '1',
-        '--pipelines',
-        '2',
-        '--micro-batches',
-        '1',
-      ],
+      flags: '--only deep --batches 1 --warm-up 1 --repetitions 1 --seeds 0 --pipelines 2 --micro-batches 1'.split(' '),
       rows: ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
         what,
         model: 'deep',
