@@ -45,8 +45,6 @@ export default defineConfig({
     setupFiles: [import.meta.dirname + '/tools/test-cpu.ts'],
     fileParallelism: true,
     maxWorkers: 2,
-    // For tests of what stays in memory.
-    execArgv: ['--expose-gc'],
     // `npm run coverage`: what the unit tests reach. Processes that tests start are not measured.
     coverage: {
       provider: 'v8',

@@ -268,6 +268,7 @@ async function measured(model) {
   /** @type {number[][]} */
   const figures = kinds.map(() => []);
   for (let i = 0; i < Number(flags.repetitions); i++) for (const [k, child] of processes.entries()) figures[k]?.push(await child.measure());
+  /** @type {number[][]} */
   const losses = [];
   if (flags.act === 'fit' && Number(flags.seeds) > 0) for (const child of processes) losses.push(await child.losses());
   for (const child of processes) child.stop();
