@@ -24,7 +24,7 @@ export const BARS = { cpuMsApi: 0.2, cpuMsBeside: 6, timesSlow: 1.1 };
  * A delay each way paces the rounds: the gradients travel once, and the parameters once. The batch of paced runs is small, so that they are in time on a busy machine too.
  * @type {readonly { pace: 'free' | 'slow' | 'quick', link?: string, batch?: number }[]}
  */
-const PACES = [{ pace: 'free' }, { pace: 'slow', link: '10gbit,245ms', batch: 8 }, { pace: 'quick', link: '10gbit,3ms', batch: 8 }];
+const PACES = [{ pace: 'free' }, { pace: 'slow', link: '10gbit,245ms', batch: 8 }, { pace: 'quick', link: '10gbit,1ms', batch: 8 }];
 
 /** @typedef {{ server: number, workerMain: number, workerCompute: number, workerOthers: number, api: number, postgres: number, redis: number }} Roles */
 /** @typedef {import('./thread-times.mjs').ThreadTimes} ThreadTimes */
