@@ -13,7 +13,10 @@ const decoder: ChunkDecoder = {
   codec: CODEC,
   takes: (_chunk, codec) => codec === CODEC,
   isLength: (_n, bytes) => bytes === PAYLOAD_BYTES,
-  decode: (_header, payload, region) => void region.floats.fill(payload.floats[0]!) ?? true,
+  decode: (_header, payload, region) => {
+    region.floats.fill(payload.floats[0]!);
+    return true;
+  },
 };
 
 /** A shard, and what sends it the chunks of a replica one behind the other. */

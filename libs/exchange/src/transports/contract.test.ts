@@ -2,10 +2,9 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Arena } from '@paceline/kernels';
 import { encodeMessage, FrameType, HEADER_BYTES, ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { Connection, ConnectionClosed, FrameReceiver } from '../connection.js';
+import type { Connection } from '../connection.js';
 import { processClock } from '../clock.js';
 import { connect } from './connect.js';
 import { createCounters } from './counters.js';
@@ -13,6 +12,7 @@ import type { ConnectionOptions } from './limits.js';
 import { Link } from './link.js';
 import { listen } from './listen.js';
 import { memoryPair } from './memory.js';
+import { Recorder, WAIT_MS } from './recorder.fixture.js';
 import type { TlsSettings } from './tls/identity.js';
 import { StackFixture } from './tls/stack.fixture.js';
 
@@ -29,66 +29,6 @@ const HELLO: Message = {
   layout: '',
 };
 const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
-const WAIT_MS = 60_000;
-const BLOCK_BYTES = 9 << 20;
-
-/** Receives into a shared WebAssembly memory, as the apps do, and remembers what came. */
-class Recorder implements FrameReceiver {
-  readonly arena = Arena.create({ initialBytes: 10 << 20, maximumBytes: 10 << 20 });
-  private readonly block = this.arena.alloc(BLOCK_BYTES);
-  readonly frames: { header: FrameHeader; payload: Uint8Array }[] = [];
-  readonly messages: Message[] = [];
-  /** Data frames and heartbeats, as they came. */
-  readonly order: string[] = [];
-  check?: (header: FrameHeader) => void;
-  readonly handedOut: Uint8Array[] = [];
-  readonly closedReasons: ConnectionClosed[] = [];
-  keepCopies = true;
-  private used = 0;
-  private readonly waiting = new Set<() => void>();
-
-  payloadFor(header: FrameHeader): Uint8Array {
-    if (this.used + header.length > BLOCK_BYTES) this.used = 0;
-    const region = this.arena.bytes(this.block + this.used, header.length);
-    this.used += header.length;
-    this.handedOut.push(region);
-    return region;
-  }
-  data(header: FrameHeader, payload: Uint8Array): void {
-    this.frames.push({ header, payload: this.keepCopies ? payload.slice() : payload });
-    this.order.push(`chunk ${header.chunk}`);
-    this.changed();
-  }
-  message(message: Message): void {
-    this.messages.push(message);
-    if (message.type === 'heartbeat') this.order.push(`heartbeat ${message.progress}`);
-    this.changed();
-  }
-  closed(reason: ConnectionClosed): void {
-    this.closedReasons.push(reason);
-    this.changed();
-  }
-  private changed(): void {
-    for (const check of this.waiting) check();
-  }
-  /** Resolves when `condition` holds; says what it waited for when it never does. */
-  until(what: string, condition: () => boolean): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        this.waiting.delete(check);
-        reject(new Error(`waited ${WAIT_MS} ms for ${what}`));
-      }, WAIT_MS);
-      const check = (): void => {
-        if (!condition()) return;
-        clearTimeout(timer);
-        this.waiting.delete(check);
-        resolve();
-      };
-      this.waiting.add(check);
-      check();
-    });
-  }
-}
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
