@@ -9,6 +9,7 @@ import { MemberLostError } from './errors.js';
 import type { Group } from './group.js';
 import { groupsInMemory, wound } from './group.fixture.js';
 import { TOPOLOGIES, type Topology } from './routes.js';
+import { whileItMay } from './silenced.fixture.js';
 
 const MEMBERS = 4;
 const LENGTH = 40;
@@ -50,15 +51,7 @@ class Victim {
       if (!this.isLost && this.sent++ === this.loss.step) this.lose();
       return !this.isLost;
     };
-    return new Proxy(connection, {
-      get(target, name) {
-        const value: unknown = Reflect.get(target, name, target);
-        if (typeof value !== 'function') return value;
-        const call = value.bind(target) as (...args: unknown[]) => unknown;
-        if (name !== 'sendMessage' && name !== 'sendData') return call;
-        return (...args: unknown[]) => (mayLeave() ? call(...args) : undefined);
-      },
-    });
+    return whileItMay(connection, mayLeave);
   }
 
   private lose(): void {

@@ -8,6 +8,7 @@ import { groupId } from './proof.js';
 import type { Topology } from './routes.js';
 import { Spread } from './spread.js';
 import type { NextView } from './views.js';
+import { whileItMay } from './silenced.fixture.js';
 
 export const LENGTH = 40;
 
@@ -43,15 +44,7 @@ export class Loss {
       if (this.counts && !this.isLost && this.at !== undefined && this.sent++ === this.at) this.lose();
       return !this.isLost;
     };
-    return new Proxy(connection, {
-      get(target, name) {
-        const value: unknown = Reflect.get(target, name, target);
-        if (typeof value !== 'function') return value;
-        const call = value.bind(target) as (...args: unknown[]) => unknown;
-        if (name !== 'sendMessage' && name !== 'sendData') return call;
-        return (...args: unknown[]) => (mayLeave() ? call(...args) : undefined);
-      },
-    });
+    return whileItMay(connection, mayLeave);
   }
 
   lose(): void {

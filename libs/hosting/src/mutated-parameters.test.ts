@@ -8,6 +8,7 @@ import { FrameType, ProtocolError, type CodecSwitch, type FrameHeader } from '@p
 import { PARAMETER_CODECS, type RunSpec } from '@paceline/spec';
 import { expect, test } from 'vitest';
 import { parameterDecoderOf, parameterEncoderOf } from './run-codecs.js';
+import { randomOf } from './random.fixture.js';
 
 const FRAMES = process.env['PACELINE_SOAK'] === '1' ? 100_000 : 1_500;
 const [LENGTH, STATE, SEED] = [600, 40, 5];
@@ -32,17 +33,6 @@ const layout: Layout = {
     { index: 2, offset: 2 * LENGTH, length: STATE, section: 'state' },
   ] as Layout['chunks'],
 };
-
-/** mulberry32: the same mistakes each time. */
-function randomOf(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
-  };
-}
 
 /** Counts, and the bits of float32: infinity, NaN, 1e38, −1. */
 const WORDS = [0, 1, LENGTH, LENGTH + 1, 0x7fffffff, 0xffffffff, 0x7f800000, 0x7fc00000, 0x7e967699, 0xbf800000];

@@ -29,6 +29,7 @@ import { CODECS, type CodecSpec } from '@paceline/spec';
 import { expect, test } from 'vitest';
 import { gradientDecoderOf } from '../run-codecs.js';
 import { WorkerReceiver } from './receivers.js';
+import { randomOf } from '../random.fixture.js';
 
 const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
 /** Frames with a mistake; between them as many go without. */
@@ -41,16 +42,6 @@ const CHUNK_BYTES = 4 * LENGTH;
 const REPLICAS = 4;
 const WORKERS = 2;
 
-/** mulberry32: the same frames each time. */
-function randomOf(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
-  };
-}
 const random = randomOf(1);
 const pick = <T>(items: readonly T[]): T => items[random(items.length)]!;
 
