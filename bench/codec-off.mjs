@@ -4,7 +4,8 @@
  * Real processes over Unix sockets: one server, `--workers` with a replica each. The run beside has `codec: auto`, which picks none on Unix sockets: its
  * server and its workers have the decoders of all codecs that auto picks among, each frame passes the checks for them, and gradients and parameters travel as
  * float32. Both have equal bits. They take turns, `--repetitions` of each, `--rounds` measured after `--warm-rounds`, which are those that auto measures too.
- * `cpuMs` is the processor time of a round in all processes, the median; `ratio` is the median of the ratios in turn. With `--check` it exits with 1 when that is above 1.03.
+ * `cpuMs` is the processor time of a round in all processes, the median; `ratio` is the median of the ratios in turn. A turn in which auto
+ * picks a codec has no figure. With `--check` it exits with 1 when the ratio is above 1.03, or there is none.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -61,11 +62,11 @@ async function roundOf(plane, kind) {
   await plane.control(run, 'action', 'cancel');
   await plane.ended(run, 60_000);
   const picked = run.entries.flatMap((entry) => (entry.kind === 'event' && entry.type === 'codec.picked' ? [entry.data['kind']] : []));
-  if (kind === 'auto' && picked.join() !== 'none')
-    throw new Error(
-      `codec auto has picked ${picked.join() || 'nothing'}: there is no unused codec to measure. A busy machine looks like a slow link: repeat it on an idle one, or give more --warm-rounds`,
-    );
-  return taken;
+  if (kind === 'none' || picked.join() === 'none') return taken;
+  process.stderr.write(
+    `codec auto has picked ${picked.join() || 'nothing'}: there is no unused codec to measure. A busy machine looks like a slow link: repeat it on an idle one, or give more --warm-rounds\n`,
+  );
+  return NaN;
 }
 
 const plane = await DataPlane.start({ servers: 1, workers, transport: 'unix' });

@@ -126,6 +126,13 @@ const BENCHES: Readonly<
       figures: ['seconds', 'millisecondsOfRound', 'megabytes', 'ofBest'],
     },
   ],
+  'codec-off': [
+    {
+      flags: '--workers 1 --rounds 10 --warm-rounds 12 --repetitions 1'.split(' '),
+      rows: [{ model: 'mlp', workers: 1 }],
+      figures: ['cpuMs'],
+    },
+  ],
   codecs: [
     {
       flags: [
