@@ -77,7 +77,8 @@ export class Attendance {
     if (pace) {
       this.attempt.codec.heard(member.id, pace);
       this.attempt.measuring.heard(member.id, pace);
-      this.attempt.measuring.tellIfEnough(this.attempt.members.live());
+      // Once it has trained, no other strategy is of use to the attempt.
+      if (this.attempt.isTraining) this.attempt.measuring.tellIfEnough(this.attempt.members.live());
     }
     if (traffic) this.attempt.traffic.heard(member.id, traffic);
     member.rests = rests;

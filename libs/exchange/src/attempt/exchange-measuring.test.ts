@@ -1,8 +1,13 @@
 /** When the first rounds of a run with `strategy: auto` are told, and with `codec: auto` too. */
 import { exchangeMeasuresSchema, STRATEGY_MEASURED, type CodecSwitch, type WorkerPace } from '@paceline/protocol';
 import { expect, test } from 'vitest';
+import type { Connection } from '../connection.js';
+import { Rounds } from '../sync/rounds.js';
+import { Coordinator } from './coordinator.js';
 import { ExchangeMeasuring } from './exchange-measuring.js';
+import { Journal } from './journal.js';
 import type { CoordinatedMember } from './membership.js';
+import { surroundings } from './surroundings.fixture.js';
 
 const PACE: WorkerPace = { rounds: 9, stepMs: 10, waitMs: 5, latencyMs: 1, nodes: 1, replicas: 2, cores: 4 };
 const membersOf = (...ids: string[]) => ids.map((id) => ({ id, replicas: id === 'idle' ? [] : [0] }) as unknown as CoordinatedMember);
@@ -91,4 +96,45 @@ test('where codec auto has picked none the rounds that it was picked by are told
   measuring.tellIfEnough(membersOf('a'));
   expect(events).toHaveLength(1);
   expect(events[0]!.data).not.toHaveProperty('codec');
+});
+
+test.each([
+  ['a round is left', 2, 1],
+  ['the attempt has trained', 1, 0],
+])('a pace is told where %s: of a heartbeat, and of a commit that one who told none no longer takes part in', (_, totalRounds, times) => {
+  for (const leavesAtCommit of [false, true]) {
+    const appended: unknown[] = [];
+    const journal = new Journal({ now: () => 0 });
+    journal.append = (entry) => void appended.push(entry);
+    const coordinator = new Coordinator(
+      {
+        attempt: 1,
+        replicas: 2,
+        servers: 1,
+        evalExamples: 4,
+        startWorkers: leavesAtCommit ? 2 : 1,
+        journal,
+        now: () => 0,
+        schedule: { totalRounds, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+        surroundings: surroundings(),
+        measuredExchange: { denseBytes: 400, servers: 1 },
+      },
+      Rounds,
+    );
+    const connection = { isOpen: true, queuedBytes: 0, sendMessage: () => undefined, close: () => undefined } as unknown as Connection;
+    coordinator.serverJoined(0, connection);
+    const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
+    const ids = leavesAtCommit ? ['w0', 'w1'] : ['w0'];
+    for (const [seat, id] of ids.entries())
+      coordinator.memberJoined({ ...hello, id, seat, incarnation: 0, fingerprint: 'f', layout: 'l' }, connection);
+    const beat = (): void => coordinator.memberMessage('w0', { type: 'heartbeat', progress: 1, pace: PACE });
+    if (leavesAtCommit) beat();
+    if (leavesAtCommit) coordinator.memberMessage('w1', { type: 'leave', reason: 'it is preempted' });
+    for (const replica of [0, 1])
+      coordinator.memberMessage(ids[replica] ?? 'w0', { type: 'contribution', round: 0, replica, examples: 2, sums: [2, 1] });
+    coordinator.serverMessage(0, { type: 'reduced', round: 0 });
+    expect(coordinator.table.state).toBe(totalRounds === 1 ? 'EVALUATING' : 'GATHERING');
+    if (!leavesAtCommit) beat();
+    expect(appended.filter((entry) => (entry as { type?: string }).type === STRATEGY_MEASURED)).toHaveLength(times);
+  }
 });

@@ -340,7 +340,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     this.givers.clear();
     for (const replica of handedOn) this.givers.add(before!.get(replica)!);
     const { view, term } = attempt;
-    attempt.measuring.tellIfEnough(attempt.members.live());
+    if (!isLast) attempt.measuring.tellIfEnough(attempt.members.live());
     const codec = attempt.codec.committed(committed, attempt.members.live());
     const also = { ...(members ? { members } : {}), ...(codec ? { codec } : {}), ...(handedOn.length > 0 ? { handedOn } : {}) };
     const message: MessageOf<'commit'> = { type: 'commit', round: committed, view, term, ...also };
