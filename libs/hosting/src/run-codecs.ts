@@ -18,6 +18,7 @@ import { PARAMETER_CODECS, picksCodec, type CodecSpec, type RunSpec } from '@pac
 type Encoded = Pick<RunSpec, 'codec' | 'seed'>;
 
 const PAGE_BYTES = 65_536;
+const FLOAT_BYTES = 4;
 const NONE = 0;
 
 /** All that the codec of a spec may be: one, or with auto those that it picks among. */
@@ -27,11 +28,19 @@ const kindsOf = (codec: CodecSpec | undefined): readonly (CodecSpec | undefined)
 const byNumber = <C extends Pick<Codec, 'number'>>(codecs: readonly (C | undefined)[]): ReadonlyMap<number, C> =>
   new Map(codecs.flatMap((codec) => (codec ? [[codec.number, codec] as const] : [])));
 
-/** State travels as it is. The others are encoded, but where the codec would make them longer, or none is picked yet. */
+/** State travels as it is. The others are encoded, but where the codec would make them longer, or none is picked yet. @param leaves those of n elements */
 const takesOf =
-  (layout: Layout, numbers: ReadonlySet<number>, leavesSome: boolean): ChunkDecoder['takes'] =>
-  (chunk, codec) =>
-    layout.chunks[chunk]?.section === 'state' ? codec === NONE : numbers.has(codec) || (leavesSome && codec === NONE);
+  (layout: Layout, numbers: ReadonlySet<number>, leaves: (n: number) => boolean): ChunkDecoder['takes'] =>
+  (chunk, codec) => {
+    const { section, length } = layout.chunks[chunk]!;
+    return section === 'state' ? codec === NONE : numbers.has(codec) || (codec === NONE && leaves(length));
+  };
+
+const all = (): boolean => true;
+const none = (): boolean => false;
+
+/** Chunks that the codec makes shorter always are not taken as they are: the memory in which gradients wait is not planned for them. */
+const leavesOf = (codec: Codec): ((n: number) => boolean) => (codec.leavesSome ? (n) => codec.maxBytes(n) >= FLOAT_BYTES * n : none);
 
 /** Decodes what the workers of the run encode; undefined where they send float32. */
 export function gradientDecoderOf({ codec: wanted, seed }: Encoded, layout: Layout): ChunkDecoder | undefined {
@@ -45,7 +54,7 @@ export function gradientDecoderOf({ codec: wanted, seed }: Encoded, layout: Layo
   return {
     codec: first.number,
     others: others.map(({ number }) => number),
-    takes: takesOf(layout, new Set(codecs.keys()), picksCodec({ codec: wanted }) || first.leavesSome),
+    takes: takesOf(layout, new Set(codecs.keys()), picksCodec({ codec: wanted }) ? all : leavesOf(first)),
     isLength: (n, bytes, chunk, codec) => ofChunk(codec, chunk).isLength(n, bytes),
     decode: ({ round, nodeLo, chunk, length, codec }, payload, { arena, pointer, length: n }) =>
       ofChunk(codec, chunk).decode(arena, payload.pointer, length, pointer, n, codecKey(seed, round, nodeLo, chunk)),
@@ -120,7 +129,7 @@ export function parameterDecoderOf({ codec: wanted, seed }: Encoded, layout: Lay
     others: others.map(({ number }) => number),
     difference: deltas?.number,
     // A worker that lacks what a difference is to gets the chunk as it is.
-    takes: takesOf(layout, new Set(codecs.keys()), deltas !== undefined || picksCodec({ codec: wanted })),
+    takes: takesOf(layout, new Set(codecs.keys()), deltas !== undefined || picksCodec({ codec: wanted }) ? all : none),
     isLength: (n, bytes, _chunk, codec) => codecs.get(codec)!.isLength(n, bytes),
     decode: ({ round, chunk, length, codec }, payload, { arena, pointer, length: n }) =>
       codecs.get(codec)!.decode(arena, payload.pointer, length, pointer, n, round, chunk),
