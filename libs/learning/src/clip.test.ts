@@ -50,9 +50,11 @@ describe('LeafReduction', () => {
 
   it('adds those that count by the rule of the tree, and lets the others go', () => {
     const leaves = new LeafReduction(5, operations);
+    expect(leaves.isEmpty).toBe(true);
     for (const replica of [4, 0, 3, 2]) expect(leaves.insert(leaf(replica), { value: String(replica) })).toBe('kept');
     expect(leaves.insert(leaf(4), { value: 'again' })).toBe('dropped');
     expect(leaves.missingLeaves()).toEqual([1]);
+    expect(leaves.isEmpty).toBe(false);
     expect(leaves.takeSum(new Set([0, 2, 4])).value).toBe('((0+2)+4)');
     expect(released.sort()).toEqual(['2', '3', '4', 'again']);
     expect(leaves.insert(leaf(1), { value: 'late' })).toBe('dropped');

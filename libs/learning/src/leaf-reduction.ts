@@ -40,6 +40,10 @@ export class LeafReduction<B> {
     return sum;
   }
 
+  get isEmpty(): boolean {
+    return this.leaves.size === 0;
+  }
+
   missingLeaves(): number[] {
     return Array.from({ length: this.replicas }, (_, replica) => replica).filter((replica) => !this.leaves.has(replica));
   }

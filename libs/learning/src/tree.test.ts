@@ -129,6 +129,7 @@ describe('the reduction tree', () => {
             const missing = new Set(tree.missingLeaves());
             const isNew = !complete && leaves.slice(node.lo, node.hi).some(({ lo }) => missing.has(lo));
             expect(tree.covers(node)).toBe(!isNew);
+            expect(tree.isEmpty).toBe(come.size === 0);
             const outcome = tree.insert(node, make(reference(gradients, node.lo, node.hi)));
             expect(outcome === 'dropped').toBe(!isNew);
             if (outcome === 'dropped') dropped++;

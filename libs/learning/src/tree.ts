@@ -147,6 +147,11 @@ export class ReductionTree<B> {
     }
   }
 
+  /** Nothing has come. */
+  get isEmpty(): boolean {
+    return this.state === 'gathering' && this.arrived.size === 0;
+  }
+
   /** Replicas that have not come, ascending. */
   missingLeaves(): number[] {
     const missing: number[] = [];

@@ -147,9 +147,10 @@ test('what the trees of a round held says nothing of the next round', async () =
 });
 
 test('what trees hold is said by runs of replicas, within a bound', () => {
-  const tree = (...missing: number[]) => ({ missingLeaves: () => missing });
+  const tree = (...missing: number[]) => ({ missingLeaves: () => missing, isEmpty: false });
+  const empty = { missingLeaves: () => expect.unreachable('a tree without nodes costs nothing'), isEmpty: true };
   // A chunk that is done, one that has nothing, one that has all but replica 3, and one that has replicas 2 and 3.
-  expect(nodesIn([undefined, tree(0, 1, 2, 3, 4), tree(3), tree(0, 1, 4)], 5)).toEqual([
+  expect(nodesIn([undefined, empty, tree(3), tree(0, 1, 4)], 5)).toEqual([
     { lo: 0, hi: 2, chunks: 'BA==' },
     { lo: 2, hi: 3, chunks: 'DA==' },
     { lo: 3, hi: 4, chunks: 'CA==' },

@@ -52,6 +52,7 @@ function decidingShard(inSlices: boolean, isMeasured = true) {
         insert: (_node, region) => ((root = region), 'complete'),
         takeRoot: () => root!,
         missingLeaves: () => [],
+        isEmpty: false,
         dispose: () => undefined,
       };
     },

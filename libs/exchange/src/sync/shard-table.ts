@@ -151,6 +151,8 @@ export interface ChunkReduction {
   /** With backup replicas: the sum over those that count. */
   takeSum?(included: ReadonlySet<number>): Region;
   missingLeaves(): number[];
+  /** Nothing has come. */
+  readonly isEmpty: boolean;
   dispose(): void;
 }
 

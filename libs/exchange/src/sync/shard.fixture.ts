@@ -66,6 +66,10 @@ class LeafTree implements ChunkReduction {
     return root!;
   }
 
+  get isEmpty(): boolean {
+    return this.leaves.size === 0;
+  }
+
   missingLeaves(): number[] {
     return Array.from({ length: this.replicas }, (_, replica) => replica).filter((replica) => !this.leaves.has(replica));
   }

@@ -12,12 +12,13 @@ type TreeNodes = NonNullable<MessageOf<'welcome'>['nodes']>;
 const MOST_CHARACTERS = 1 << 18;
 
 /** @param trees of the chunks of a shard, in their order; none of a chunk that is done */
-export function nodesIn(trees: readonly (Pick<ChunkReduction, 'missingLeaves'> | undefined)[], replicas: number): TreeNodes {
+export function nodesIn(trees: readonly (Pick<ChunkReduction, 'missingLeaves' | 'isEmpty'> | undefined)[], replicas: number): TreeNodes {
   const bitmaps: Uint8Array[] = [];
   const isMissing = new Uint8Array(replicas);
   for (const [place, tree] of trees.entries()) {
-    const missing = tree?.missingLeaves();
-    if (!missing || missing.length === replicas) continue;
+    // When a run begins all trees are empty, and all its workers are told of them.
+    if (!tree || tree.isEmpty) continue;
+    const missing = tree.missingLeaves();
     isMissing.fill(0);
     for (const replica of missing) isMissing[replica] = 1;
     for (let replica = 0; replica < replicas; replica++)
