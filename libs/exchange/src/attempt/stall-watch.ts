@@ -67,11 +67,13 @@ export class StallWatch {
   }
 
   /**
-   * No tick comes in the grace after this process stood still (StallTolerantClock). What came at its beginning counts as heard at its end, so it
-   * counts here from its end too: a server that has been silent since is then noticed before work is said to stand still.
+   * No tick comes in the grace after this process stood still (StallTolerantClock). What came at its beginning counts as heard at its end, so the
+   * grace counts here neither: else work is said to stand still before a server is noticed that has been silent since. What counted before the grace
+   * stays, or a process that is blocked often would never ask.
    */
   private excuseGrace(nowMs: number): void {
-    if (nowMs - this.lastTickMs > STALL_MS) this.detector.excused();
+    const skippedMs = nowMs - this.lastTickMs;
+    if (skippedMs > STALL_MS) this.detector.skipped(skippedMs);
     this.lastTickMs = nowMs;
   }
 

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
 import { Coordinator } from './coordinator.js';
 import { Rounds } from '../sync/rounds.js';
+import { StallDetector } from './stall.js';
 import { surroundings } from './surroundings.fixture.js';
 import { Journal } from './journal.js';
 
@@ -59,16 +60,45 @@ test.each([
   expect(ms).toBeLessThan(atMostMs);
 });
 
-test('who was just given the work of another is not at rest, whatever its last heartbeat said', () => {
+test('time in which nobody looked does not count, and what has counted before it stays', () => {
   let nowMs = 0;
+  const detector = new StallDetector(() => nowMs);
+  const asks = (ms: number): boolean => ((nowMs += ms), detector.due() === 'ask');
+  expect(asks(3_000)).toBe(false);
+  nowMs += 2_500;
+  detector.skipped(2_500);
+  expect(asks(1_900)).toBe(false);
+  detector.moved();
+  detector.skipped(2_500);
+  expect(asks(4_900), 'something has come in between: it counts from now').toBe(false);
+  expect(asks(100)).toBe(true);
+});
+
+test('work stands still at a coordinator that is often blocked itself: everybody is asked all the same, as late as its ticks', () => {
+  const { coordinator, beats } = resting();
+  let [lookedMs, nowMs] = [0, 0];
+  for (; !coordinator.table.taken.has('askedAgain') && nowMs < 60_000; nowMs += 100) {
+    beats(nowMs);
+    // After 1.5 s of ticks comes a grace.
+    if (nowMs % 4_000 >= 1_500) continue;
+    lookedMs += 100;
+    coordinator.tick();
+  }
+  expect(lookedMs).toBeGreaterThanOrEqual(5_000);
+  expect(lookedMs).toBeLessThan(6_000);
+});
+
+/** A coordinator with one server and two workers, which rest. */
+function resting() {
+  let ms = 0;
   const coordinator = new Coordinator(
     {
       attempt: 1,
       replicas: 2,
       servers: 1,
       evalExamples: 0,
-      journal: new Journal({ now: () => nowMs }),
-      now: () => nowMs,
+      journal: new Journal({ now: () => ms }),
+      now: () => ms,
       schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
       surroundings: surroundings(),
     },
@@ -81,12 +111,23 @@ test('who was just given the work of another is not at rest, whatever its last h
     coordinator.memberJoined({ ...hello, id: `w${seat}`, seat, incarnation: 0, fingerprint: 'f', layout: 'l' }, link);
     return link;
   });
+  /** Heartbeats of all, at this time. */
+  const beats = (nowMs: number): void => {
+    ms = nowMs;
+    coordinator.serverMessage(0, { type: 'heartbeat', progress: 0 });
+    if (nowMs % 500 !== 0) return;
+    for (const { workerId } of coordinator.seats())
+      coordinator.memberMessage(workerId, { type: 'heartbeat', progress: nowMs, rests: true });
+  };
+  return { coordinator, links, beats };
+}
+
+test('who was just given the work of another is not at rest, whatever its last heartbeat said', () => {
+  const { coordinator, links, beats } = resting();
+  let nowMs = 0;
   const restUntil = (ms: number): void => {
     for (; nowMs <= ms; nowMs += 100) {
-      coordinator.serverMessage(0, { type: 'heartbeat', progress: 0 });
-      if (nowMs % 500 === 0)
-        for (const { workerId } of coordinator.seats())
-          coordinator.memberMessage(workerId, { type: 'heartbeat', progress: nowMs, rests: true });
+      beats(nowMs);
       coordinator.tick();
     }
   };

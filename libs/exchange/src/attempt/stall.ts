@@ -54,6 +54,11 @@ export class StallDetector {
     this.sinceMs = this.now();
   }
 
+  /** Time that has passed up to now does not count. */
+  skipped(ms: number): void {
+    this.sinceMs = Math.min(this.now(), this.sinceMs + ms);
+  }
+
   /** The step that is due. @param endAfterMs when there is a reason to wait longer than usual */
   due(endAfterMs = 0): StallStep | undefined {
     const { deadlines, taken } = this;
