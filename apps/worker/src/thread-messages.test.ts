@@ -82,3 +82,19 @@ it('says what has failed, and goes on', async () => {
   expect(thread.sent).toEqual([{ kind: 'failed', code: 'ENGINE_MEMORY', message: 'no memory', round: 3, replica: -1 }]);
   expect(thread.handled).toEqual(['step', 'stop']);
 });
+
+it('says what has failed of what it does ahead, does no more of that, and takes messages all the same', async () => {
+  let calls = 0;
+  const thread = setUp({
+    ahead: () => {
+      calls++;
+      throw Object.assign(new Error('no memory'), { code: 'ENGINE_MEMORY' });
+    },
+  });
+  await sleep(50);
+  thread.trace(true);
+  thread.stop();
+  await sleep(50);
+  expect(thread.sent).toEqual([{ kind: 'failed', code: 'ENGINE_MEMORY', message: 'no memory', round: 0, replica: -1 }]);
+  expect([calls, thread.handled]).toEqual([1, ['trace', 'stop']]);
+});

@@ -31,7 +31,7 @@ export interface ThreadMessages {
   isStopping?(): boolean;
   /** Left out: each message is taken by the event loop. */
   readonly bell?: Bell | undefined;
-  /** Does a small part of what can be done before the next message. @returns false when there is nothing */
+  /** Does a small part of what can be done before the next message. It is not called again when it has failed. @returns false when there is nothing */
   readonly ahead?: (() => boolean) | undefined;
 }
 
@@ -43,6 +43,12 @@ function roundOf(message: ToCompute): number {
 export function takeMessages(port: MessagePort, { handle, send, isStopping, bell, ahead }: ThreadMessages): void {
   let restsSinceMs = 0;
   let isOver = false;
+  const failed = (error: unknown, round: number): void => {
+    if (isStopping?.()) return;
+    const { name, message: why, code } = error as Error & { readonly code?: unknown };
+    const told = (typeof code === 'string' ? code : name).slice(0, MOST_CODE_CHARACTERS);
+    send({ kind: 'failed', code: told, message: why, round, replica: -1 });
+  };
   const take = (message: ToCompute): void => {
     if (message.kind === 'step') spans.mark(message.round);
     spans.add('wait', restsSinceMs);
@@ -53,21 +59,28 @@ export function takeMessages(port: MessagePort, { handle, send, isStopping, bell
       if (message.kind === 'step') spans.add('step', sinceMs);
       restsSinceMs = spans.now();
     } catch (error) {
-      if (isStopping?.()) return;
-      const { name, message: why, code } = error as Error & { readonly code?: unknown };
-      const told = (typeof code === 'string' ? code : name).slice(0, MOST_CODE_CHARACTERS);
-      send({ kind: 'failed', code: told, message: why, round: roundOf(message), replica: -1 });
+      failed(error, roundOf(message));
+    }
+  };
+  let hasFailedAhead = false;
+  const tryAhead = (): boolean => {
+    try {
+      return !hasFailedAhead && ahead?.() === true;
+    } catch (error) {
+      hasFailedAhead = true;
+      failed(error, 0);
+      return false;
     }
   };
   port.on('message', take);
-  if (bell) stay(port, bell, { take, isOver: () => isOver, ahead });
+  if (bell) stay(port, bell, { take, isOver: () => isOver, ahead: tryAhead });
 }
 
 interface Stay {
   take(message: ToCompute): void;
   /** It was told to stop. */
   isOver(): boolean;
-  readonly ahead: ThreadMessages['ahead'];
+  ahead(): boolean;
 }
 
 function stay(port: MessagePort, { cells, cell }: Bell, { take, isOver, ahead }: Stay): void {
@@ -77,7 +90,7 @@ function stay(port: MessagePort, { cells, cell }: Bell, { take, isOver, ahead }:
       const rung = Atomics.load(cells, cell);
       const next = receiveMessageOnPort(port) as { readonly message: ToCompute } | undefined;
       if (next) take(next.message);
-      else if (ahead?.() !== true) Atomics.wait(cells, cell, rung, leftMs);
+      else if (!ahead()) Atomics.wait(cells, cell, rung, leftMs);
     }
     if (!isOver()) setImmediate(turn);
   };
