@@ -210,8 +210,7 @@ function load(generation: number): boolean {
 }
 
 function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
-  load(generation);
-  evaluateBlocks(generation, blocks, { engine, loader, send, progress: outputs.progress, isStopping });
+  evaluateBlocks(generation, blocks, { engine, loader, load: () => load(generation), send, progress: outputs.progress, isStopping });
 }
 
 function step({ round, replicas, codec }: Extract<ToCompute, { kind: 'step' }>): void {

@@ -4,9 +4,10 @@ import { evaluationParts, type BatchLoader } from './batch-loader.js';
 import type { FromCompute } from './compute-protocol.js';
 
 export interface EvaluationOptions {
-  /** It has the parameters of the generation. */
   readonly engine: Pick<Engine, 'evaluate' | 'metricNames'>;
   readonly loader: Pick<BatchLoader, 'evaluationExamples' | 'takeEvaluation' | 'prefetchEvaluation' | 'releaseEvaluation'>;
+  /** Gives the engine the parameters of the generation. @returns false where another generation has taken its place */
+  load(): boolean;
   send(message: Extract<FromCompute, { kind: 'evaluated' }>): void;
   progress(): void;
   isStopping(): boolean;
@@ -15,10 +16,16 @@ export interface EvaluationOptions {
 export function evaluateBlocks(
   generation: number,
   blocks: readonly { from: number; to: number }[],
-  { engine, loader, send, progress, isStopping }: EvaluationOptions,
+  { engine, loader, load, send, progress, isStopping }: EvaluationOptions,
 ): void {
+  const sumsOfNone = (): number[] => engine.metricNames.map(() => 0);
+  if (!load()) {
+    // Nobody counts them, and the member has to know that they are not under way any more.
+    for (const { from, to } of blocks) send({ kind: 'evaluated', generation, from, to, examples: 0, sums: sumsOfNone() });
+    return;
+  }
   const parts = evaluationParts(blocks, loader.evaluationExamples);
-  let [sums, examples] = [engine.metricNames.map(() => 0), 0];
+  let [sums, examples] = [sumsOfNone(), 0];
   for (const [i, { block, from, to }] of parts.entries()) {
     if (isStopping()) return;
     const batch = loader.takeEvaluation(from, to);
@@ -31,6 +38,6 @@ export function evaluateBlocks(
     progress();
     if (to < block.to) continue;
     send({ kind: 'evaluated', generation, from: block.from, to: block.to, examples, sums });
-    [sums, examples] = [engine.metricNames.map(() => 0), 0];
+    [sums, examples] = [sumsOfNone(), 0];
   }
 }

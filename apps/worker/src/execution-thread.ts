@@ -89,9 +89,12 @@ function execute({ round, lent }: Extract<ToCompute, { kind: 'step' }>): void {
 }
 
 function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
-  if (loaded !== generation) engine.load(generations[generation & 1]!);
-  loaded = generation;
-  evaluateBlocks(generation, blocks, { engine, loader, send, progress, isStopping });
+  const load = (): boolean => {
+    if (loaded !== generation) engine.load(generations[generation & 1]!);
+    loaded = generation;
+    return true;
+  };
+  evaluateBlocks(generation, blocks, { engine, loader, load, send, progress, isStopping });
 }
 
 function handle(message: ToCompute): void {

@@ -182,9 +182,9 @@ test('a chunk that does not come is pulled when the round stands still, of a gen
   tellAgain();
   expect(pulls()).toEqual([{ type: 'pull', generation: 1, chunk: 0 }]);
   parameters(1);
-  expect(evaluated).toEqual([1]);
+  member.evaluated(1, 0, 4, 0, [0, 0]); // it was not measured
   tellAgain();
-  expect(pulls()).toHaveLength(1);
+  expect([evaluated, pulls().length, messages.filter(({ type }) => type === 'evaluated')]).toEqual([[1], 1, []]);
 });
 
 test('of gradients that are encoded one by one those count as what they save that would be sent without a codec', () => {

@@ -252,9 +252,10 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (generation >= this.round && this.table.state !== 'OVER') this.pulls.ask(generation, group, ids);
   }
 
+  /** @param examples 0 where the compute thread has not measured the block, since nobody wants it any more */
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void {
     this.measuring = Math.max(0, this.measuring - 1);
-    if (!this.mayMeasure(generation) || this.table.state === 'OVER') return;
+    if (examples === 0 || !this.mayMeasure(generation) || this.table.state === 'OVER') return;
     this.tell({ type: 'evaluated', generation, from, to, examples, sums: [...sums] });
   }
 
