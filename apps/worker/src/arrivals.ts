@@ -63,6 +63,9 @@ export class ArrivedChunks {
     private readonly chunks: number,
   ) {
     this.cells = new Int32Array(memory);
+    const cells = GENERATIONS + GENERATIONS * chunks;
+    if (this.cells.length !== cells)
+      throw new RangeError(`${this.cells.length} cells of arrivals for ${chunks} chunks, which have ${cells}`);
   }
 
   /** False before this generation has come, and after another one has taken its place. */

@@ -178,19 +178,21 @@ function localUpdates({ localSteps, innerState }: Extract<RunSpec['strategy'], {
   });
 }
 
-const arrived = new ArrivedChunks(init.arrivals, layout.chunks.length);
-const loads = new ParameterLoads({ engine, layout, vectors: generations, arrived });
+/** Undefined where tables are exchanged by rows: arrivals count the chunks of the run, of which the vector here has a part. */
+const loads = tables
+  ? undefined
+  : new ParameterLoads({ engine, layout, vectors: generations, arrived: new ArrivedChunks(init.arrivals, layout.chunks.length) });
 /** The generation after that of the last step; −1 where nothing of it may be loaded before it is asked for. */
 let following = -1;
 
 function loadWeights(weights: Float32Array): void {
-  loads.forget();
+  loads?.forget();
   engine.load(weights);
 }
 
 /** Loads a chunk of the next generation, if one has come. */
 function loadAhead(): boolean {
-  if (following < 0) return false;
+  if (!loads || following < 0) return false;
   const sinceMs = spans.now();
   const isLoaded = loads.loadAhead(following);
   if (isLoaded) spans.add('load parameters', sinceMs);
@@ -204,7 +206,7 @@ function load(generation: number): boolean {
     return true;
   }
   const sinceMs = spans.now();
-  const isWhole = loads.load(generation);
+  const isWhole = loads!.load(generation); // with tables SparseWork takes steps and evaluations
   spans.add('load parameters', sinceMs);
   return isWhole;
 }

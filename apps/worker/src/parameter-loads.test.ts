@@ -173,3 +173,8 @@ it('never computes with mixed generations, whatever happens to them', () => {
   expect(round).toBeGreaterThan(30);
   expect(steps).toBeGreaterThan(1000);
 });
+
+it('refuses cells of another layout: of tables that are exchanged by rows a worker has fewer chunks than the run', () => {
+  const { memory } = new ArrivalCells({ chunks }, () => undefined);
+  expect(() => new ArrivedChunks(memory, chunks.length - 1)).toThrow('10 cells of arrivals for 3 chunks, which have 8');
+});
