@@ -1,4 +1,5 @@
 /** What the api makes of events of a coordinator: what a codec has lost of replicas, along the lineage of the weights, and what the first rounds take, with strategy auto. */
+import { randomUUID } from 'node:crypto';
 import { RESIDUAL_LOST } from '@paceline/protocol';
 import { parseRunSpec, workerBytes, type ModelDescription } from '@paceline/spec';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -113,9 +114,16 @@ test('what the first rounds take makes a run of strategy auto one of local updat
 });
 
 test.each([
-  ['memory for two', { threads: 2 }, {}],
-  ['an engine of one thread that it has chosen', undefined, { engine: 'auto' }],
-] as const)('a worker with eight cores gets compute threads by what the first rounds take: %s', async (_, threads, more) => {
+  ['memory for two', { threads: 2 }, {}, {}],
+  [
+    'an engine of one thread that it has chosen',
+    undefined,
+    { engine: 'auto' },
+    { refusal: /engine tensorflow, which a worker has chosen/ },
+  ],
+  ['memory that another one shares', undefined, {}, { workers: 2, refusal: /2 workers of one machine need \d+ MB for them, and may use/ }],
+] as const)('a worker with eight cores gets compute threads by what the first rounds take: %s', async (_, threads, more, also) => {
+  const { workers = 1, refusal }: { readonly workers?: number; readonly refusal?: RegExp } = also;
   const asked = { strategy: { kind: 'auto' }, replicas: 4, ...more };
   const { id, coordinator, worker } = await fleet.training(plane, asked);
   worker.stop();
@@ -125,8 +133,12 @@ test.each([
   const parsed = parseRunSpec({ ...asked, strategy: { kind: 'hybrid', threads: 2 } });
   const memoryBytes = parsed.ok ? workerBytes(parsed.spec, parameterCount + stateCount) : 0;
   const engines = [{ name: 'tensorflow', fingerprint: null, examplesPerSecond: null, isChosen: true }];
-  await fleet.report({ kind: 'heartbeat', role: 'worker', member: fleet.member('worker', worker.id, { runId: id, memoryBytes, engines }) });
-  const data = { stepMs: 80, waitMs: 4, latencyMs: 0, denseBytes: 1e6, nodes: 1, workers: 1, servers: 1, cores: 8 };
+  const has = (worker: string, changes: object) =>
+    fleet.report({ kind: 'heartbeat', role: 'worker', member: fleet.member('worker', worker, changes) });
+  // Workers of another machine have the cores of that one.
+  for (let i = 0; i < 8; i++) await has(`foreign-${i}`, { host: 'another-host', runId: randomUUID() });
+  for (let i = 0; i < workers; i++) await has(i === 0 ? worker.id : `${worker.id}-${i}`, { runId: id, host: id, memoryBytes, engines });
+  const data = { stepMs: 80, waitMs: 4, latencyMs: 0, denseBytes: 1e6, nodes: 1, workers, servers: 1, cores: 8 };
   await coordinator.publish([...coordinator.rounds(0, 5), { kind: 'event', type: 'strategy.measured', message: 'measured', data }]);
   await coordinator.acknowledged();
   const { spec, status } = await database.run.findUniqueOrThrow({ where: { id } });
@@ -139,7 +151,8 @@ test.each([
     );
   } else {
     expect(spec).toMatchObject({ strategy: { kind: 'parameter-server' } });
-    expect(picked.message).toMatch(/since with more: engine tensorflow, which a worker has chosen/);
+    expect(picked.message).toMatch(/since with more: /);
+    expect(picked.message).toMatch(refusal!);
   }
   coordinator.fallSilent();
 });

@@ -81,10 +81,10 @@ export class StrategyChoices {
     const workers = await this.present('worker');
     const shardWorkers = workers.filter((row) => this.fleet.holdsShards(row));
     const refuses = await this.refusing(transaction, run, spec, workers);
-    const workersOnMachine = mostOnOneMachine(workers);
+    const workersOnMachine = mostOnOneMachine(workers, run.id);
     const picks = measures.map(({ isBeforeCodec, ...measured }) =>
       isBeforeCodec
-        ? pickLocalUpdates(spec, measured, refuses)
+        ? pickLocalUpdates(spec, { ...measured, workersOnMachine }, refuses)
         : pickStrategy(spec, { ...measured, workersOnMachine }, shardWorkers.length, refuses),
     );
     const found = picks.find((pick) => pick !== undefined);
@@ -131,7 +131,7 @@ export class StrategyChoices {
       if (hasRestored && other.strategy.kind === 'local-update')
         return 'the attempt has begun from a checkpoint, which has the slots of another optimizer';
       const issue = keepsEstimate(spec) ? estimateIssue(other, model)?.message : undefined;
-      return issue ?? threadsIssue(other, model, ofRun, ({ isChosen }) => isChosen);
+      return issue ?? threadsIssue(other, model, ofRun, ({ isChosen }) => isChosen, workers);
     };
   }
 
@@ -147,31 +147,42 @@ const OF_ONE_THREAD: readonly string[] = ['tensorflow', 'webgpu'];
 /**
  * Why these workers should not compute the run in several threads, if the spec has some.
  * @param isUsed whether a worker may compute the run with that engine
+ * @param all who may have work on the same machines: without them each worker has its machine for itself
  */
 function threadsIssue(
   spec: RunSpec,
   model: ModelDescription,
   workers: readonly FleetRow[],
   isUsed: (engine: EngineRecord) => boolean,
+  all: readonly FleetRow[] = [],
 ): string | undefined {
   if (!isThreaded(spec)) return undefined;
   const native = workers.flatMap(({ engines = [] }) => engines).find((engine) => OF_ONE_THREAD.includes(engine.name) && isUsed(engine));
   if (native && (spec.engine === 'auto' || spec.engine === 'mixed'))
     return `engine ${native.name}, which a worker has chosen or may choose, computes in one thread of a process`;
-  const known = workers.flatMap(({ memoryBytes }) => memoryBytes ?? []);
   const shard = shardHosts(spec.strategy) === 'workers' ? serverPartBytes(spec, model) * (1 + spec.strategy.standby) : 0;
   const needed = workerBytes(spec, model.parameterCount + model.stateCount) + shard;
-  const least = Math.min(...known);
-  return needed > least ? `a worker needs ${megabytes(needed)} for them, and one may use ${megabytes(least)}` : undefined;
+  const own = new Set(workers);
+  for (const host of new Set(workers.map((row) => row.host))) {
+    const here = workers.filter((row) => row.host === host);
+    const count = all.length === 0 ? 1 : here.length;
+    const others = all.filter((row) => row.host === host && row.runId !== null && !own.has(row));
+    const least = Math.min(...here.flatMap(({ memoryBytes }) => memoryBytes ?? []));
+    const free = Math.max(0, least - others.reduce((sum, { rssBytes }) => sum + rssBytes, 0));
+    if (count * needed <= free) continue;
+    const who = count === 1 ? 'a worker needs' : `${count} workers of one machine need`;
+    return `${who} ${megabytes(count * needed)} for them, and may use ${megabytes(free)}${others.length > 0 ? ' beside those of other runs' : ''}`;
+  }
+  return undefined;
 }
 
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)} MB`;
 
-/** Workers that have a run, whichever it is: they share the cores of their machine. */
-function mostOnOneMachine(workers: readonly FleetRow[]): number {
-  const counts = new Map<string, number>();
-  for (const { host, runId } of workers) if (runId !== null) counts.set(host, (counts.get(host) ?? 0) + 1);
-  return Math.max(1, ...counts.values());
+/** Workers that have a run, whichever it is, on a machine with a worker of this one: they share its cores. */
+function mostOnOneMachine(workers: readonly FleetRow[], run: string): number {
+  const busy = workers.filter(({ runId }) => runId !== null);
+  const hosts = new Set(busy.flatMap(({ host, runId }) => (runId === run ? [host] : [])));
+  return Math.max(1, ...[...hosts].map((host) => busy.filter((row) => row.host === host).length));
 }
 
 /** The spec with what was picked. With local updates a round has several steps, so there are fewer of them, and a decay ends with the last one. */
