@@ -1,10 +1,12 @@
 /** Processor time of the threads of other processes, as Linux counts it. It means something on a busy machine too, where the clock does not. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 
 /** @typedef {{ mainMs: number, othersMs: number, byThread: ReadonlyMap<string, number> }} ThreadTimes the last by the id of a thread, without the main one */
 
 /** /proc counts what it does not count in nanoseconds in hundredths of a second. */
 const TICK_MS = 10;
+/** A thread that ends while its process is read spoils a reading. */
+const MOST_READINGS = 5;
 
 /**
  * Since the process began; undefined where the system does not say.
@@ -32,9 +34,29 @@ export function threadTimes(pid) {
  * @returns {number} milliseconds since they began; not a number where the system does not say
  */
 export function familyMs(pid) {
-  const own = threadTimes(pid);
-  if (!own) return Number.NaN;
-  return own.mainMs + own.othersMs + ofEndedMs(pid) + childrenOf(pid).reduce((sum, child) => sum + (familyMs(child) || 0), 0);
+  for (let i = 0; i < MOST_READINGS; i++) {
+    const own = threadTimes(pid);
+    if (own) return own.mainMs + own.othersMs + ofEndedMs(pid) + childrenOf(pid).reduce((sum, child) => sum + childMs(child), 0);
+    if (isGone(pid)) break;
+  }
+  return Number.NaN;
+}
+
+/** @param {number} pid */
+const isGone = (pid) => !existsSync(`/proc/${pid}`);
+
+/**
+ * Of a child that has ended meanwhile nothing.
+ * @param {number} pid
+ */
+function childMs(pid) {
+  try {
+    const ms = familyMs(pid);
+    return Number.isNaN(ms) && isGone(pid) ? 0 : ms;
+  } catch (error) {
+    if (isGone(pid)) return 0;
+    throw error;
+  }
 }
 
 /** @param {number} pid */
