@@ -9,7 +9,8 @@
  * of the repetitions. The parameter servers and all workers are there all the time, but some runs leave them without work. cpuMs is the processor time of all
  * of them for a thousand examples, from the first round after the set-up that was seen to the end (Linux). workerPeakMB is the largest resident memory of a worker
  * in a run (VmHWM, Linux). It is told where `--only` leaves one row: a process keeps memory of the runs before. `--only` takes some kinds of strategies.
- * `--engine wasm,tensorflow` measures each of them with each of these engines, in turn; tensorflow needs `paceline engine install tensorflow`.
+ * `--engine wasm,tensorflow` measures each of them with each of these engines, in turn, and leaves out what a spec refuses with that engine (tensorflow computes in one thread of
+ * a process); tensorflow needs `paceline engine install tensorflow`.
  *
  * With `--peer-python PYTHON --peer-folder FOLDER` each repetition also runs the peer scripts (`--peers`), with the same number of steps and the same batch per worker: PyTorch's
  * DistributedDataParallel (torch_ddp.py) and TensorFlow's MultiWorkerMirroredStrategy (tf_mwms.py). With `--check` it exits with 1 when multi-worker-mirrored is slower than
@@ -93,9 +94,42 @@ const ALL_ROWS = [
   ...(workers > 1 ? [/** @type {const} */ ({ strategy: { kind: 'model-parallel', stages: 2 }, workers: 1, threads: 2 })] : []),
 ];
 
-const ROWS = ALL_ROWS.filter(({ strategy: { kind } }) => flags.only === undefined || flags.only.split(',').includes(kind)).flatMap((row) =>
-  engines.map((engine) => ({ ...row, engine })),
-);
+/**
+ * @param {Row} row
+ * @param {{ rounds: number, seed: number }} what
+ * @returns {import('@paceline/spec').RunSpecInput}
+ */
+const inputOf = ({ engine, strategy }, { rounds, seed }) => ({
+  model: model === 'deep' ? DEEP : model,
+  engine,
+  globalBatch: batch * replicas,
+  replicas,
+  length: { rounds },
+  seed,
+  strategy,
+  optimizer: { name: 'sgd', learningRate: 0.1 },
+  checkpoint: { final: false, everySeconds: 0 },
+});
+
+/**
+ * Whether it is the engine with which no spec can have this strategy. What is wrong with any engine is said when the row is trained.
+ * @param {Row} row
+ */
+function isRefused(row) {
+  const [own, wasm] = [row, { ...row, engine: /** @type {const} */ ('wasm') }].map((each) =>
+    parseRunSpec(inputOf(each, { rounds: 1, seed: 0 })),
+  );
+  if (!own || own.ok || !wasm?.ok) return false;
+  process.stderr.write(
+    `${row.strategy.kind} with engine ${row.engine} is left out: ${own.issues.map(({ message }) => message).join('; ')}\n`,
+  );
+  return true;
+}
+
+const ROWS = ALL_ROWS.filter(({ strategy: { kind } }) => flags.only === undefined || flags.only.split(',').includes(kind))
+  .flatMap((row) => engines.map((engine) => ({ ...row, engine })))
+  .filter((row) => !isRefused(row));
+if (ROWS.length === 0 && flags['peer-python'] === undefined) throw new Error('no strategy is left to be measured: see --only and --engine');
 
 /** The names of the peers in the table. */
 const PEERS = /** @type {Readonly<Record<string, string>>} */ ({
@@ -150,18 +184,7 @@ async function trained(stack, row, seed) {
   const warmUp = Math.ceil(WARM_UP_STEPS / stepsOfRound);
   const rounds = Math.max(warmUp + FEWEST_ROUNDS, Math.ceil(steps / stepsOfRound));
   forgetPeaks(stack);
-  /** @type {import('@paceline/spec').RunSpecInput} */
-  const input = {
-    model: model === 'deep' ? DEEP : model,
-    engine: row.engine,
-    globalBatch: batch * replicas,
-    replicas,
-    length: { rounds },
-    seed,
-    strategy: row.strategy,
-    optimizer: { name: 'sgd', learningRate: 0.1 },
-    checkpoint: { final: false, everySeconds: 0 },
-  };
+  const input = inputOf(row, { rounds, seed });
   const parsed = parseRunSpec(input);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
   // A round ends with its epoch, so the last one of an epoch may have fewer examples.
