@@ -122,8 +122,14 @@ test.each([
     { refusal: /engine tensorflow, which a worker has chosen/ },
   ],
   ['memory that another one shares', undefined, {}, { workers: 2, refusal: /2 workers of one machine need \d+ MB for them, and may use/ }],
+  [
+    'memory that another run has',
+    undefined,
+    {},
+    { others: 1, refusal: /a worker needs \d+ MB for them, and may use 0 MB beside those of other runs/ },
+  ],
 ] as const)('a worker with eight cores gets compute threads by what the first rounds take: %s', async (_, threads, more, also) => {
-  const { workers = 1, refusal }: { readonly workers?: number; readonly refusal?: RegExp } = also;
+  const { workers = 1, others = 0, refusal }: { readonly workers?: number; readonly others?: number; readonly refusal?: RegExp } = also;
   const asked = { strategy: { kind: 'auto' }, replicas: 4, ...more };
   const { id, coordinator, worker } = await fleet.training(plane, asked);
   worker.stop();
@@ -138,6 +144,7 @@ test.each([
   // Workers of another machine have the cores of that one.
   for (let i = 0; i < 8; i++) await has(`foreign-${i}`, { host: 'another-host', runId: randomUUID() });
   for (let i = 0; i < workers; i++) await has(i === 0 ? worker.id : `${worker.id}-${i}`, { runId: id, host: id, memoryBytes, engines });
+  for (let i = 0; i < others; i++) await has(`${worker.id}-other-${i}`, { runId: randomUUID(), host: id });
   const data = { stepMs: 80, waitMs: 4, latencyMs: 0, denseBytes: 1e6, nodes: 1, workers, servers: 1, cores: 8 };
   await coordinator.publish([...coordinator.rounds(0, 5), { kind: 'event', type: 'strategy.measured', message: 'measured', data }]);
   await coordinator.acknowledged();
