@@ -35,12 +35,22 @@ describe('the next view', () => {
     expect(nextView(reports([1, 2], {}, four))).toContain('half without the first');
   });
 
-  it('does not count members whose processes have ended, unless they are here', () => {
-    expect(nextView(reports([3, 4], { 3: { dead: [0, 1] } }))).toMatchObject({ members: [3, 4] });
+  it('is that of those that are left when all others have ended', () => {
+    expect(nextView(reports([3, 4], { 3: { dead: [0, 1] }, 4: { dead: [2] } }))).toMatchObject({ members: [3, 4] });
     const two = { confirmed: { number: 0, members: [0, 1] } };
     expect(nextView(reports([1], { 1: { dead: [0] } }, two))).toMatchObject({ members: [1] });
     expect(nextView(reports([1], {}, two))).toContain('1 of 2');
     expect(nextView(reports([2, 3, 4], { 2: { dead: [3] } }))).toMatchObject({ members: [2, 3, 4] });
+  });
+
+  it('counts who has ended as long as somebody else may live, with whom it may have gone on', () => {
+    expect(nextView(reports([3, 4], { 3: { dead: [0, 1] } }))).toContain('2 of 5 processes');
+    expect(nextView(reports([0], { 0: { dead: [2] } }, { confirmed: { number: 0, members: [0, 1, 2] } }))).toContain('1 of 3');
+    // Who is here and is left out lives.
+    const cut = { 1: { here: [2] }, 2: { here: [1], dead: [3] } };
+    expect(nextView(reports([0, 1, 2], { ...cut, 0: { here: [] } }, { confirmed: { number: 0, members: [0, 1, 2, 3] } }))).toContain(
+      '1 of 4',
+    );
   });
 
   it('has a quorum of each view that somebody has accepted since the last that is confirmed', () => {
@@ -57,13 +67,29 @@ describe('the next view', () => {
     expect(nextView(reports([0, 1, 2, 3], cut))).toMatchObject({ members: [0, 1, 2] });
   });
 
-  it('never lets two parts of a cut network go on, whatever the cut', () => {
-    for (let mask = 0; mask < 32; mask++) {
-      const part = FIRST.members.filter((member) => (mask >> member) & 1);
-      const rest = FIRST.members.filter((member) => !part.includes(member));
-      const goOn = [part, rest].filter((members) => members.length > 0 && typeof nextView(reports(members)) !== 'string');
-      expect(goOn, `${part.join()} and ${rest.join()}`).toHaveLength(1);
-    }
+  const goesOn = (members: readonly number[], common: Partial<Report>): boolean =>
+    members.length > 0 && typeof nextView(reports(members, {}, common)) !== 'string';
+  const inMask = (mask: number): number[] => FIRST.members.filter((member) => (mask >> member) & 1);
+
+  it('never lets two parts of a cut network go on, whatever the cut and whoever has ended', () => {
+    for (let cut = 0; cut < 32; cut++)
+      for (let ended = 0; ended < 31; ended++) {
+        const dead = inMask(ended);
+        const parts = [inMask(cut & ~ended), inMask(~cut & ~ended)];
+        const expected = dead.length === 0 || parts.some((part) => part.length === 0) ? [1] : [0, 1];
+        expect(expected, JSON.stringify({ parts, dead })).toContain(parts.filter((part) => goesOn(part, { dead })).length);
+      }
+  });
+
+  it('nor where one part has gone on, and some of it have ended before the network is whole', () => {
+    for (let cut = 0; cut < 32; cut++)
+      for (let ended = 0; ended < 31; ended++) {
+        const [part, dead] = [inMask(cut), inMask(ended)];
+        if (!goesOn(part, {})) continue;
+        const [one, other] = [inMask(cut & ~ended), inMask(~cut & ~ended)];
+        const both = goesOn(one, { dead, confirmed: { number: 1, members: part } }) && goesOn(other, { dead });
+        expect(both, JSON.stringify({ part, one, other, dead })).toBe(false);
+      }
   });
 });
 

@@ -9,9 +9,11 @@
  * | every member of the view | the call of an operation that names the view | all members of the view | with all calls here the view is confirmed |
  *
  * Two views may never go on side by side, also where a network is cut and nobody has died. So a next view needs a quorum of the last view that anybody
- * has confirmed, and of every later one that anybody has accepted: more than half of its members, or half with the lowest of them. Members whose hosts
- * say that their processes have ended are not counted: they are in no other view. Two quorums of a view have a member in common, each member accepts the
- * views one after the other, and no operation ends before all members of its view have called.
+ * has confirmed, and of every later one that anybody has accepted: more than half of its members, or half with the lowest of them. Two quorums of a view
+ * have a member in common, each member accepts the views one after the other, and no operation ends before all members of its view have called.
+ *
+ * Members whose hosts say that their processes have ended count as members: one of them may have confirmed another view before, with somebody that is not
+ * here and lives. Only where all that are not here have ended is no quorum needed: then whoever could be in another view has ended.
  *
  * All members call the same operations, and none ends before all have called it. So when a member is lost, those that are left have completed n operations,
  * or n − 1. With n completed by one of them the operation has its effect: that one hands its state to the others. Otherwise all do it again.
@@ -55,10 +57,12 @@ export function nextView(reports: ReadonlyMap<number, Report>): NextView | strin
   const dead = new Set([...reports.values()].flatMap((report) => report.dead).filter((member) => !reports.has(member)));
   const views = [...reports.values()].flatMap(({ accepted }) => accepted);
   for (const view of [confirmed, ...views.filter(({ number }) => number > confirmed.number)]) {
-    const counted = view.members.filter((member) => !dead.has(member));
-    const here = members.filter((member) => counted.includes(member));
-    if (here.length * 2 > counted.length || (here.length * 2 === counted.length && here[0] === counted[0])) continue;
-    return `${here.length} of ${counted.length} processes are left that may live: fewer than half, or half without the first of them. The others may go on by themselves, so these must not`;
+    const here = members.filter((member) => view.members.includes(member));
+    const missing = view.members.filter((member) => !members.includes(member));
+    if (missing.every((member) => dead.has(member))) continue;
+    const { length: count } = view.members;
+    if (here.length * 2 > count || (here.length * 2 === count && here[0] === view.members[0])) continue;
+    return `${here.length} of ${count} processes are left: fewer than half, or half without the first of them. The others may go on by themselves, so these must not`;
   }
   const completedBy = (member: number): number => reports.get(member)!.completed;
   const completed = Math.max(...members.map(completedBy));
