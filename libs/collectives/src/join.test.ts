@@ -195,6 +195,6 @@ it('a proof is worth nothing for another side, another member, or another connec
   expect(isProof(proof, proofOf(SECRET, 'dials', { ...handshake }))).toBe(true);
   const others = [{ from: 2 }, { to: 1 }, { dialNonce: 'c' }, { acceptNonce: 'c' }, { group: groupId(2) }];
   for (const other of others) expect(isProof(proof, proofOf(SECRET, 'dials', { ...handshake, ...other }))).toBe(false);
-  expect(isProof(proof, proofOf(SECRET, 'accepts', handshake))).toBe(false);
+  for (const side of ['accepts', 'goes on'] as const) expect(isProof(proof, proofOf(SECRET, side, handshake))).toBe(false);
   expect(isProof('', proof)).toBe(false);
 });

@@ -61,6 +61,12 @@ export interface Joined {
   close(): Promise<void>;
 }
 
+/** Whether the host says that nobody listens there. */
+function isNobodyThere(error: Error): boolean {
+  const { code } = (error.cause ?? error) as { readonly code?: unknown };
+  return code === 'ECONNREFUSED';
+}
+
 /** Before a member is dialled again; the second where those that are left come together, which others learn within milliseconds. */
 const [RETRY_MS, AGAIN_MS] = [200, 25];
 const WENT_ON = 'the others have given this process up and gone on without it: end it';
@@ -78,8 +84,12 @@ export async function joinGroup(options: JoinOptions): Promise<Joined> {
   const again = async (asked: AgainOptions): Promise<Gathered> => {
     joining.stop();
     joining = new Joining({ ...options, deadlineMs: asked.deadlineMs }, asked, (member) => isOut(member));
-    const links = await joining.complete();
-    return { links, dead: joining.dead };
+    try {
+      return { links: await joining.complete(), dead: joining.dead };
+    } catch (error) {
+      joining.stop();
+      throw error;
+    }
   };
   try {
     return {
@@ -107,7 +117,8 @@ class Joining {
   private check: () => void = () => undefined;
   private fail: (error: Error) => void = () => undefined;
 
-  private readonly refused = new Set<number>();
+  /** Their processes have ended. */
+  private readonly ended = new Set<number>();
   private hasGrace = true;
 
   constructor(
@@ -119,7 +130,7 @@ class Joining {
   }
 
   get dead(): readonly number[] {
-    return [...this.refused];
+    return [...this.ended];
   }
 
   private get others(): readonly number[] {
@@ -169,30 +180,21 @@ class Joining {
 
   private isGivenUp(member: number): boolean {
     const { rejoining } = this;
-    return rejoining !== undefined && (this.refused.has(member) || (!this.hasGrace && rejoining.suspects.includes(member)));
+    return rejoining !== undefined && (this.ended.has(member) || (!this.hasGrace && rejoining.suspects.includes(member)));
   }
 
-  /** @returns whether its host says that nobody listens there */
-  private noteRefused(member: number, error: Error): boolean {
-    const { code } = (error.cause ?? error) as { readonly code?: unknown };
-    if (!this.rejoining || code !== 'ECONNREFUSED') return false;
-    this.refused.add(member);
+  /** @returns whether the process is known to have ended, where those that are left come together */
+  private noteEnded(member: number, hasEnded: boolean): boolean {
+    if (!this.rejoining || !hasEnded) return false;
+    this.ended.add(member);
     this.check();
     return true;
   }
 
-  /** A member that dials this one: whether its process has ended. */
+  /** A member that dials this one: whether its process has ended, or has gone on without this one. */
   private knock(member: number): void {
-    if (this.isOver || this.isHere(member)) return;
-    this.options.transport.connect(member).then(
-      (connection) => {
-        connection.close();
-        this.options.clock.after(this.retryMs, () => this.knock(member));
-      },
-      (error: Error) => {
-        if (!this.noteRefused(member, error)) this.options.clock.after(this.retryMs, () => this.knock(member));
-      },
-    );
+    if (this.isHere(member)) return;
+    this.reach(member, () => this.options.clock.after(this.retryMs, () => this.knock(member)));
   }
 
   /** Who has not come by now comes no more. Whoever has come stays. */
@@ -216,18 +218,22 @@ class Joining {
   }
 
   private dial(member: number): void {
-    if (this.isOver) return;
     const again = (why: string): void => {
       this.why.set(member, why);
       this.options.clock.after(this.retryMs, () => this.dial(member));
     };
+    this.reach(member, again);
+  }
+
+  private reach(member: number, again: (why: string) => void): void {
+    if (this.isOver) return;
     this.options.transport.connect(member).then(
       (connection) => {
         if (this.isOver) connection.close();
         else this.introduce(connection, member, again);
       },
       (error: Error) => {
-        if (!this.noteRefused(member, error)) again(error.message);
+        if (!this.noteEnded(member, isNobodyThere(error))) again(error.message);
       },
     );
   }
@@ -237,7 +243,7 @@ class Joining {
     return this.rejoining ? 1 : 0;
   }
 
-  /** The side that dials: it sends hello with a nonce, gets the other's proof, and sends its own. */
+  /** The side that dials: it sends hello with a nonce, gets the other's proof, and sends its own. Who knocks at a member behind it is refused a seat there. */
   private introduce(connection: Connection, to: number, again: (why: string) => void): void {
     const { self, group, secret, names } = this.options;
     const dialNonce = newNonce();
@@ -247,8 +253,10 @@ class Joining {
         message: (message) => {
           const { nonce, proof } = expected(message);
           const handshake: Handshake = { group, from: self, to, dialNonce, acceptNonce: nonce };
+          if (this.rejoining && isProof(proof, proofOf(secret, 'goes on', handshake)))
+            return this.fail(new MemberLostError([self], `${names[to]!}: ${WENT_ON}`, 'out'));
           if (!isProof(proof, proofOf(secret, 'accepts', handshake))) {
-            this.fail(new ClusterError(`${names[to]!}: ${WRONG_SECRET}`));
+            if (!this.rejoining) this.fail(new ClusterError(`${names[to]!}: ${WRONG_SECRET}`));
             throw new ProtocolError('TOKEN_INVALID', WRONG_SECRET);
           }
           connection.sendMessage({ type: 'prove', nonce: dialNonce, proof: proofOf(secret, 'dials', handshake) }, NUMBERS);
@@ -257,9 +265,10 @@ class Joining {
         },
         closed: (description, error) => {
           this.greeting.delete(connection);
-          const refusal = error && FINAL.has(error.code) ? `${names[to]!} refuses this process: ${error.detail}` : undefined;
-          if (refusal !== undefined && this.rejoining) this.fail(new MemberLostError([self], refusal, 'out'));
-          else if (refusal !== undefined) this.fail(new ClusterError(refusal));
+          const isFinal = error !== undefined && FINAL.has(error.code);
+          // A process that is no member listens where one did.
+          if (this.noteEnded(to, isFinal)) return;
+          if (isFinal) this.fail(new ClusterError(`${names[to]!} refuses this process: ${error.detail}`));
           else again(error?.detail ?? description);
         },
       }),
@@ -273,6 +282,7 @@ class Joining {
     const { self, secret, names, clock } = this.options;
     let from: number | undefined;
     let handshake: Handshake | undefined;
+    let isOut = false;
     const cancel = clock.after(PROOF_DEADLINE_MS, () =>
       connection.close(new ProtocolError('HELLO_EXPECTED', `no proof of the shared secret within ${PROOF_DEADLINE_MS} ms`)),
     );
@@ -287,12 +297,14 @@ class Joining {
           if (message.type === 'hello') {
             if (handshake) throw new ProtocolError('BAD_MESSAGE', 'a second hello');
             if (message.seat > self && message.seat < names.length) from = message.seat;
-            handshake = this.greeted(message);
-            const answer = { nonce: handshake.acceptNonce, proof: proofOf(secret, 'accepts', handshake) };
+            isOut = message.incarnation > 0 && this.isOut(message.seat);
+            handshake = this.greeted(message, isOut);
+            const answer = { nonce: handshake.acceptNonce, proof: proofOf(secret, isOut ? 'goes on' : 'accepts', handshake) };
             return connection.sendMessage({ type: 'prove', ...answer }, NUMBERS);
           }
           const { proof } = expected(message);
           if (!handshake || !isProof(proof, proofOf(secret, 'dials', handshake))) throw new ProtocolError('TOKEN_INVALID', WRONG_SECRET);
+          if (isOut) throw new ProtocolError('SEAT_TAKEN', WENT_ON);
           this.checkFree(handshake.from);
           settled();
           this.admit(handshake.from, connection, (why) => this.why.set(from!, why));
@@ -306,12 +318,11 @@ class Joining {
   }
 
   /** @throws ProtocolError for who cannot be a member, or is one already */
-  private greeted({ role, run, seat, token, incarnation }: MessageOf<'hello'>): Handshake {
+  private greeted({ role, run, seat, token, incarnation }: MessageOf<'hello'>, isOut: boolean): Handshake {
     const { self, group } = this.options;
     if (role !== 'member' || run !== group) throw new ProtocolError('RUN_UNKNOWN', OTHER_GROUP);
-    if (incarnation > 0 && this.isOut(seat)) throw new ProtocolError('RUN_UNKNOWN', WENT_ON);
-    this.checkFree(seat);
-    if (incarnation !== this.incarnation) throw new ProtocolError('SEAT_TAKEN', this.begun(seat));
+    if (!isOut) this.checkFree(seat);
+    if (!isOut && incarnation !== this.incarnation) throw new ProtocolError('SEAT_TAKEN', this.begun(seat));
     return { group, from: seat, to: self, dialNonce: token, acceptNonce: newNonce() };
   }
 

@@ -53,11 +53,35 @@ export class Loss {
   }
 }
 
-/** Who listens, by member. */
+type OnConnection = (connection: Connection) => void;
+const pairOf = (a: number, b: number): string => `${Math.min(a, b)}-${Math.max(a, b)}`;
+
+/** Who listens, by member, and between whom nothing comes through. */
 export class Network {
-  private readonly listeners = new Map<number, (connection: Connection) => void>();
+  private readonly listeners = new Map<number, OnConnection>();
+  private readonly cut = new Set<string>();
+  private readonly ends: { readonly pair: string; readonly end: Connection }[] = [];
 
   constructor(private readonly losses: readonly Loss[]) {}
+
+  /** Two members do not reach each other, and their connection ends. */
+  sever(...pairs: readonly (readonly [number, number])[]): void {
+    for (const [a, b] of pairs) this.cut.add(pairOf(a, b));
+    for (const { pair, end } of this.ends) if (this.cut.has(pair)) end.close();
+  }
+
+  /** Without pairs all. */
+  heal(...pairs: readonly (readonly [number, number])[]): void {
+    if (pairs.length === 0) this.cut.clear();
+    for (const [a, b] of pairs) this.cut.delete(pairOf(a, b));
+  }
+
+  /** Another process listens where a member did that has died. */
+  take(member: number, listener: OnConnection): void {
+    this.listeners.set(member, listener);
+    this.taken.add(member);
+  }
+  private readonly taken = new Set<number>();
 
   transport(self: number): Transport {
     return {
@@ -66,12 +90,22 @@ export class Network {
         return { close: async () => void this.listeners.delete(self) };
       },
       connect: async (member) => {
+        const pair = pairOf(self, member);
+        if (this.cut.has(pair)) {
+          await new Promise((resolve) => setTimeout(resolve, 20));
+          throw new Error('nothing comes through');
+        }
         const loss = this.losses[member]!;
         const listener = this.listeners.get(member);
-        if (!listener || (loss.isLost && loss.how === 'dies'))
+        const isTaken = this.taken.has(member);
+        if (!listener || (loss.isLost && loss.how === 'dies' && !isTaken))
           throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
-        const [one, other] = memoryPair({ lingerMs: 500 });
+        const [one, other] = memoryPair({ lingerMs: 500 }).map((end) => {
+          this.ends.push({ pair, end });
+          return whileItMay(end, () => !this.cut.has(pair));
+        }) as [Connection, Connection];
         if (!loss.isLost) listener(loss.end(other));
+        else if (isTaken) listener(other);
         return this.losses[self]!.end(one);
       },
     };
@@ -89,6 +123,8 @@ export class Trainee {
   readonly views: NextView[] = [];
   steps = 0;
   error: unknown;
+  /** Before each step. */
+  pause: () => Promise<void> = async () => undefined;
 
   constructor(
     readonly self: number,
@@ -99,6 +135,7 @@ export class Trainee {
 
   async train(): Promise<void> {
     for (let step = 0; step < this.setting.steps; step++) {
+      await this.pause();
       await this.once(() => this.step(step));
       this.steps++;
     }
@@ -160,12 +197,13 @@ function summed(parameters: Float32Array, lo: number, hi: number, step: number):
   return a.map((value, i) => Math.fround(value + b[i]!));
 }
 
+export const SECRET = 'a secret of the tests';
+
 /** All members begin. */
-export async function trainees(setting: Setting, losses: readonly Loss[]): Promise<Trainee[]> {
-  const network = new Network(losses);
+export async function trainees(setting: Setting, losses: readonly Loss[], network = new Network(losses)): Promise<Trainee[]> {
   const names = Array.from({ length: setting.members }, (_, i) => `worker ${i}`);
   const { deadlineMs } = setting;
-  const common = { names, group: groupId(names), secret: 'a secret of the tests', clock: processClock };
+  const common = { names, group: groupId(names), secret: SECRET, clock: processClock };
   const made = await Promise.all(
     names.map(async (_, self) => {
       const joined = await joinGroup({ ...common, self, transport: network.transport(self), deadlineMs: 20_000 });

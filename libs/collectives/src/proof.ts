@@ -18,8 +18,15 @@ export const LEAST_SECRET_CHARACTERS = 16;
 
 export const newNonce = (): string => randomBytes(24).toString('base64url');
 
-/** What one end shows to the other. */
-export const proofOf = (secret: string, side: 'dials' | 'accepts', { group, from, to, dialNonce, acceptNonce }: Handshake): string =>
+/**
+ * What one end shows to the other. `goes on` in place of `accepts`: the group has gone on without the member that dials. Only who knows the secret can
+ * say so, and can read it.
+ */
+export const proofOf = (
+  secret: string,
+  side: 'dials' | 'accepts' | 'goes on',
+  { group, from, to, dialNonce, acceptNonce }: Handshake,
+): string =>
   createHmac('sha256', secret)
     .update(JSON.stringify(['paceline-group', side, group, from, to, dialNonce, acceptNonce]))
     .digest('base64url');
