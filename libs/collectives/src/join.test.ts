@@ -189,6 +189,37 @@ describe('over sockets', () => {
   });
 });
 
+describe('where a member has ended, those that come together again do not wait for it', () => {
+  const again = ({ again }: Joined) => again({ among: [0, 1], suspects: [], graceMs: 20_000, deadlineMs: 20_000 });
+
+  it.each(['tcp', 'unix'] as const)('with transport %s', async (kind) => {
+    const members = await cluster(2);
+    const [one, other] = await Promise.all([enter(members, 0, { kind }), enter(members, 1, { kind })]);
+    await other.close();
+    expect((await again(one)).dead).toEqual([1]);
+  });
+
+  const refused = (...codes: readonly string[]): Error =>
+    new Error('unreachable', {
+      cause: Object.assign(new AggregateError(codes.map((code) => Object.assign(new Error(code), { code }))), { code: codes[0] }),
+    });
+
+  it('with several addresses: all of them must refuse', async () => {
+    const members = await cluster(2);
+    let error = refused('ECONNREFUSED', 'ETIMEDOUT');
+    const through = (transport: Transport): Transport => ({
+      ...transport,
+      connect: () => Promise.reject(error),
+    });
+    const [one, other] = await Promise.all([enter(members, 0, { through }), enter(members, 1)]);
+    await other.close();
+    const gathered = again(one);
+    expect(await Promise.race([gathered, new Promise((resolve) => setTimeout(resolve, 100, 'waits'))])).toBe('waits');
+    error = refused('ECONNREFUSED', 'ECONNREFUSED');
+    expect((await gathered).dead).toEqual([1]);
+  });
+});
+
 it('a proof is worth nothing for another side, another member, or another connection', () => {
   const handshake = { group: groupId(1), from: 1, to: 0, dialNonce: 'a', acceptNonce: 'b' };
   const proof = proofOf(SECRET, 'dials', handshake);

@@ -61,10 +61,14 @@ export interface Joined {
   close(): Promise<void>;
 }
 
-/** Whether the host says that nobody listens there. */
+/**
+ * Whether the host says that nobody listens there; where a name has several addresses, at each of them. The path of a Unix socket goes with the process
+ * that listened.
+ */
 function isNobodyThere(error: Error): boolean {
-  const { code } = (error.cause ?? error) as { readonly code?: unknown };
-  return code === 'ECONNREFUSED';
+  const { code, errors } = (error.cause ?? error) as { readonly code?: unknown; readonly errors?: readonly Error[] };
+  if (errors) return errors.length > 0 && errors.every(isNobodyThere);
+  return code === 'ECONNREFUSED' || code === 'ENOENT';
 }
 
 /** Before a member is dialled again; the second where those that are left come together, which others learn within milliseconds. */
