@@ -34,6 +34,22 @@ say({ history, digest: await digest(model), answers, members: strategy.members, 
 await strategy.dispose();
 `;
 
+/** Process 0 has other weights than the rest, and dies before all have them. All are there when it does. */
+const FIRST = `${BUILD}
+const strategy = new MultiWorkerMirroredStrategy({ replicas: 4, threads: 1, onMemberLoss: 'continue' });
+const model = strategy.scope(() => build());
+const isFirst = strategy.task.index === 0;
+if (isFirst) model.setWeights(model.getWeights().map((weight) => tf.fill(weight.shape, 0.5)));
+strategy.reduce('sum', strategy.distributeValuesFromFunction(() => 1));
+const dies = async () => {
+  if (!isFirst) return;
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  process.kill(process.pid, 'SIGKILL');
+};
+await fit(model, { callbacks: { [process.env.WHEN]: dies } }).then(() => say({ code: 'ended' }), told);
+await strategy.dispose();
+`;
+
 /** Process 0 holds on before batch `STEP`, and says so. It listens beside its address: there is somebody in between. */
 const HELD = `${BUILD}
 const given = { replicas: 4, threads: 1 };
@@ -116,6 +132,20 @@ async function losing({ victim, step, afterMs }: Loss, options = '', processes =
   expect(killed.output, 'it has ended before it was killed').toBe('');
   return results(running.filter((_, member) => member !== victim));
 }
+
+it.each(IS_SOAK ? ['onTrainBegin', 'onBatchBegin'] : ['onBatchBegin'])(
+  'the others end where the first process is killed in %s, before they have its weights',
+  async (WHEN) => {
+    const running = await started(programs, FIRST, 3, { WHEN });
+    await running[0]!.ended;
+    for (const { code, message, members } of await results(running.slice(1))) {
+      expect(code, String(message)).toBe('STRATEGY_MEMBER');
+      expect(message).toContain('had not given the weights of a model to all');
+      expect(members).toMatchObject([{ type: 'worker', index: 0 }]);
+    }
+  },
+  60_000,
+);
 
 describe('3 processes, of which one is killed', () => {
   const alone = async (): Promise<Record<string, unknown>> => (await results([programs.start(TRAIN(''))]))[0]!;

@@ -150,6 +150,14 @@ export class GroupThread {
     return this.left.length;
   }
 
+  /** Index of this process in the cluster, and of the first one that is left. */
+  get index(): number {
+    return this.options.self;
+  }
+  get first(): number {
+    return this.left[0]!;
+  }
+
   /** Tasks of those that are left. */
   get tasks(): readonly MemberAddress['task'][] {
     return this.left.map((member) => this.options.members[member]!.task);

@@ -10,9 +10,13 @@
  * | commit | the new memory holds | |
  *
  * So an operation in hand is done by all that are left, or is done again by all.
+ *
+ * Weights begin with those of the first process, and are its wherever a program sets some. Where these would be lost with it, or would be taken for the
+ * outcome of a step, all end instead.
  */
 import type { Failure, NextView } from '@paceline/collectives';
 import { MemberError } from '../errors.js';
+import type { AgreedVersion } from '../threads/agreed-version.js';
 import type { FromThread } from '../threads/protocol.js';
 import { MembersChanged, type Breakable, type GroupThread } from './group-link.js';
 
@@ -20,6 +24,7 @@ import { MembersChanged, type Breakable, type GroupThread } from './group-link.j
 export interface LaidOut {
   /** Its number. */
   readonly model: number;
+  readonly versions: Pick<AgreedVersion, 'pending'>;
   layOut(view: NextView): void;
   commit(isDone: boolean): void;
 }
@@ -52,7 +57,7 @@ export class ViewChanges {
         return model;
       } catch (error) {
         if (!(error instanceof MembersChanged)) throw error;
-        if (this.change(undefined)) this.end('while this one opened a model, which the others have opened');
+        if (this.change(undefined, true)) this.end('while this one opened a model, which the others have opened');
       }
     }
   }
@@ -98,12 +103,26 @@ export class ViewChanges {
     );
   }
 
-  /** @returns what the operation in hand failed with, where it is done */
-  private change(inHand: LaidOut | undefined): readonly Failure[] | undefined {
+  /** @throws MemberError where weights of the first process would be lost, or would be handed out as the outcome of a step before */
+  private checkWeights(view: NextView, isFirstLost: boolean, inHand: LaidOut | undefined, opens: boolean): void {
+    const { index } = this.group;
+    const isDone = view.behind.includes(index);
+    const pending = new Set([...this.models].map((model) => model.versions.pending(isDone && model === inHand)));
+    if (isFirstLost && (opens || pending.has('begins') || pending.has('takes over')))
+      this.end('and had not given the weights of a model to all, which are lost with it');
+    pending.delete(undefined);
+    if (view.source === index && view.behind.length > 0 && pending.size > 0)
+      this.end('after a step that others have not completed, and weights were set since: the outcome of the step is nowhere any more');
+  }
+
+  /** @param opens a model is opened @returns what the operation in hand failed with, where it is done */
+  private change(inHand: LaidOut | undefined, opens = false): readonly Failure[] | undefined {
     const { pool, group, models } = this;
     for (;;) {
       try {
+        const { first } = group;
         const view = group.adopt(pool);
+        this.checkWeights(view, !view.members.includes(first), inHand, opens);
         for (const model of models) model.layOut(view);
         const failures = group.settle(pool, view, inHand?.model);
         for (const model of models) model.commit(failures !== undefined && model === inHand);

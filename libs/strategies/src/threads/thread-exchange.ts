@@ -7,6 +7,7 @@ import type { Exchange, FlatValues, HostBatch, HostRows, PreparedStep, StepResul
 import type { LocalReplicas } from '../replicas/distributed-dataset.js';
 import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
+import { AgreedVersion } from './agreed-version.js';
 import { BufferSets } from './buffer-sets.js';
 import { FunctionCalls } from './function-calls.js';
 import { initialSlots } from '../update-rule.js';
@@ -103,7 +104,7 @@ class ThreadTrainer implements Trainer, LaidOut {
   readonly description: ModelDescription;
   readonly stages: readonly (readonly string[])[];
   readonly layout: Layout;
-  version = 0;
+  readonly versions = new AgreedVersion();
   private common: FlatValues;
   /** Steps that replicas have taken alone since they were averaged. */
   private alone = 0;
@@ -126,8 +127,6 @@ class ThreadTrainer implements Trainer, LaidOut {
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
   private readonly group: GroupThread | undefined;
   private readonly pipeline: Pipeline | undefined;
-  /** The version that all processes have. */
-  private agreed = -1;
   private readonly buffers: BufferSets;
   /** The set of the batch that was prepared last. */
   private set = FIRST_SET;
@@ -232,13 +231,14 @@ class ThreadTrainer implements Trainer, LaidOut {
     this.next = { ...laid, memory };
   }
 
-  /** What is laid out holds from now on. @param isDone what was in hand is done: so are weights that had been set before */
+  /** What is laid out holds from now on. @param isDone what was in hand */
   commit(isDone: boolean): void {
-    Object.assign(this, this.next);
-    this.next = undefined;
-    const isAgreed = isDone || this.agreed === this.version;
-    this.version++;
-    if (isAgreed) this.agreed = this.version;
+    this.versions.moved(isDone);
+    Object.assign(this, this.next, { next: undefined });
+  }
+
+  get version(): number {
+    return this.versions.number;
   }
 
   get parameters(): FlatValues {
@@ -290,7 +290,7 @@ class ThreadTrainer implements Trainer, LaidOut {
   }
 
   touch(): void {
-    this.version++;
+    this.versions.touch();
     this.begins = true;
   }
 
@@ -307,7 +307,8 @@ class ThreadTrainer implements Trainer, LaidOut {
   freeze(paths: readonly string[]): void {
     this.frozen = paths;
     this.ask({ kind: 'freeze', model: this.model, paths });
-    this.done(() => this.group?.agree(this.pool, `what is frozen in model ${this.model}`, paths));
+    const said = (): void => this.group?.agree(this.pool, `what is frozen in model ${this.model}`, paths);
+    this.versions.during('freezes', () => this.done(said));
   }
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
@@ -368,7 +369,7 @@ class ThreadTrainer implements Trainer, LaidOut {
     if (this.begins || isTogether) this.average(true); // slots that nobody has written to stay what they are
     if (isTogether) this.group?.awaitFragment(this.pool);
     header[LOCAL_STEP] = isTogether ? TOGETHER : this.takeover();
-    this.agreed = ++this.version; // what is read from now on waits for the step
+    this.versions.agree(); // what is read from now on waits for the step
     return this.pool.begin(STEP, this.model, set);
   }
 
@@ -445,10 +446,9 @@ class ThreadTrainer implements Trainer, LaidOut {
   /** All processes take the weights of the first one, where somebody has set some. */
   private agree(step: number): void {
     const { group } = this;
-    if (!group || this.agreed === this.version) return;
-    const taken = (): void => group.takeOver(this.pool, this.model, step, this.kept.staged());
-    this.done(taken);
-    this.agreed = ++this.version;
+    if (!group || this.versions.isAgreed) return;
+    this.versions.during('takes over', () => this.done(() => group.takeOver(this.pool, this.model, step, this.kept.staged())));
+    this.versions.agree();
   }
 
   private ask(message: Parameters<ThreadPool['ask']>[0]): void {
