@@ -116,6 +116,17 @@ it('a damaged file, and the backup of another model, are refused in words', asyn
   await expect(new BackupAndRestore(place).restore(model)).rejects.toThrow('is damaged: delete it');
 });
 
+it('makes its folder also where it was not the one to write when the training began', async () => {
+  const place = join(folder, 'late/made');
+  const backup = new BackupAndRestore(place);
+  const model = compiled(mlp(), () => tf.train.adam(0.02));
+  await backup.restore(model);
+  await backup.onTrainBegin();
+  rmSync(place, { recursive: true });
+  await backup.onEpochEnd(2);
+  expect(await new BackupAndRestore(place).restore(model)).toBe(3);
+});
+
 it('options that it has not are refused: a misspelt one would delete the backup', () => {
   for (const [options, message] of [
     [{ keeep: true }, 'BackupAndRestore has no option "keeep": it takes keep'],

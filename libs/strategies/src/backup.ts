@@ -106,6 +106,7 @@ export class BackupAndRestore extends tfl.Callback {
       optimizer: optimizer.map(keptOf),
     };
     const values = [...weights, ...optimizer].map(({ tensor }) => Float32Array.from(tensor.dataSync<'float32'>()));
+    await mkdir(this.folder, { recursive: true }); // where the first process was lost, another one writes from then on
     await writeBackup(this.file, head, values);
   }
 
