@@ -203,6 +203,15 @@ describe('weights of rows', () => {
     expect(own.isDisposed, 'it is of the program').toBe(false);
   });
 
+  it('do not let class weights of several outputs through', async () => {
+    const inputs = [X.subarray(0, EXAMPLES * 2), X.subarray(EXAMPLES * 2, EXAMPLES * 5)];
+    const args = { ...QUIET, epochs: 1, batchSize: EXAMPLES, classWeight: { kind: { 0: 1, 1: 3, 2: 0.5 } } };
+    for (const more of [{}, { sampleWeight: weights }, { validationData: [inputs, { kind: oneHot(), size: Y }, weights] as const }]) {
+      const fitting = strategy.scope(twoOfEach).fit(inputs, { kind: oneHot(), size: Y }, { ...args, ...more });
+      await expect(fitting).rejects.toThrow('classWeight: is not supported for models with several outputs');
+    }
+  });
+
   it('count at every output', async () => {
     const model = strategy.scope(twoOfEach);
     const [first, second] = [X.subarray(0, EXAMPLES * 2), X.subarray(EXAMPLES * 2, EXAMPLES * 5)];

@@ -25,12 +25,16 @@ interface Weights {
   readonly validation: tfc.Tensor | undefined;
 }
 
-/** What tf.js has standardized without them, with the weights. */
+/** What tf.js has standardized without them, with the weights. @throws UnsupportedError for class weights of several outputs */
 export function withWeights(
   model: TfModel,
   [inputs, targets, ofClasses]: Standardized,
   { training, validation }: GivenWeights,
 ): Standardized {
+  if (model.outputs.length > 1 && ofClasses?.some((weights) => weights)) {
+    for (const weights of ofClasses) weights?.dispose();
+    throw classWeightOfSeveral();
+  }
   const weightOf = (ofClass: tfc.Tensor | null): tfc.Tensor | null => {
     if (!training || !ofClass) return training?.clone() ?? ofClass;
     const product = tfc.mul(training, ofClass);
@@ -62,8 +66,11 @@ export function checkWeights(model: TfModel, compiled: Compiled, targets: Weight
   if (weights) checkWeightsOfRows(model, compiled, weights.isOfRows ? 'sampleWeight' : 'classWeight');
 }
 
+const classWeightOfSeveral = (): UnsupportedError =>
+  new UnsupportedError('classWeight', 'is not supported for models with several outputs');
+
 export function checkWeightsOfRows({ outputs }: TfModel, { hasLossOfBatch, format }: Compiled, what: 'sampleWeight' | 'classWeight'): void {
-  if (what === 'classWeight' && outputs.length > 1) throw new UnsupportedError(what, 'is not supported for models with several outputs');
+  if (what === 'classWeight' && outputs.length > 1) throw classWeightOfSeveral();
   if (hasLossOfBatch) throw new UnsupportedError(what, 'needs a loss by its name: a function of tf.losses gives one number for a batch');
   if (format.targets.some(({ kind, shape }) => shape.length > (kind === 'classes' ? 0 : 1)))
     throw new UnsupportedError(what, 'is not supported where an example has several targets');
