@@ -84,11 +84,14 @@ class Agreeing {
       message: (message) => this.heard(member, message),
       closed: () => {
         this.closed.add(member);
-        if (member === this.lowest)
-          this.fail(new MemberLostError([member], `${this.options.names[member]!} was lost, and had not decided who goes on`));
+        if (member === this.lowest) this.fail(this.lostMeanwhile([member], 'it had not decided who goes on'));
         this.check();
       },
     });
+  }
+
+  private lostMeanwhile(members: readonly number[], why: string): MemberLostError {
+    return new MemberLostError(members, `${members.map((member) => this.options.names[member]!).join(', ')} was lost: ${why}`);
   }
 
   private heard(member: number, message: Message): void {
@@ -108,6 +111,8 @@ class Agreeing {
     this.isSettled = true;
     const reports = new Map([...this.reports].filter(([member]) => !this.closed.has(member)));
     const next = nextView(reports);
+    // Whether somebody who was lost meanwhile has ended is known when those that are left come together again.
+    if (typeof next === 'string' && this.closed.size > 0) return this.fail(this.lostMeanwhile([...this.closed], next));
     const told = encoded(typeof next === 'string' ? { none: next } : next);
     for (const link of this.links.values()) say(link, NEXT, told);
     this.settle(next);

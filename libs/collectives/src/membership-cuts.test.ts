@@ -2,10 +2,10 @@
 import { memoryPair, processClock } from '@paceline/exchange';
 import { afterEach, describe, expect, it } from 'vitest';
 import { joinGroup } from './join.js';
-import { Loss, Network, SECRET, trainees, type Trainee } from './membership.fixture.js';
+import { Loss, Network, parametersAfter, SECRET, trainees, type Trainee } from './membership.fixture.js';
 import { groupId } from './proof.js';
 
-const DEADLINE_MS = 1_200;
+const [DEADLINE_MS, SHORT_MS] = [1_200, 600];
 const pauseMs = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
 interface Trial {
@@ -14,19 +14,19 @@ interface Trial {
   readonly network: Network;
 }
 
-let running: readonly Trainee[] = [];
+const running: Trainee[] = [];
 afterEach(() => {
-  for (const trainee of running) trainee.membership.leave('the test is over');
+  for (const trainee of running.splice(0)) trainee.membership.leave('the test is over');
 });
 
 /** Members that train until they are lost, fail, or the test is over. */
-async function training(members: number): Promise<Trial> {
+async function training(members: number, deadlineMs = DEADLINE_MS): Promise<Trial> {
   const losses = Array.from({ length: members }, () => new Loss(undefined));
   const network = new Network(losses);
   const hosts = losses.map(() => 'a');
-  const setting = { members, replicas: 4, steps: Infinity, topology: 'direct', hosts, deadlineMs: DEADLINE_MS } as const;
+  const setting = { members, replicas: 4, steps: Infinity, topology: 'direct', hosts, deadlineMs } as const;
   const all = await trainees(setting, losses, network);
-  running = all;
+  running.push(...all);
   for (const trainee of all) {
     trainee.pause = () => pauseMs(5);
     void trainee.train().catch((error: unknown) => (trainee.error = error));
@@ -76,6 +76,59 @@ describe('a network that is cut', () => {
     await expect.poll(() => all.filter(({ error }) => error !== undefined).length, { timeout: 6_000 }).toBe(2);
     for (const self of [0, 1]) expect(all[self]!.error).toMatchObject({ kind: 'few' });
   });
+});
+
+/** Numbers that look like chance, and are the same each time. */
+function numbers(seed: number) {
+  let state = seed;
+  return (below: number): number => {
+    state = (state * 1_103_515_245 + 12_345) & 0x7fffffff;
+    return (state >> 8) % below;
+  };
+}
+
+const PAIRS = [0, 1, 2, 3].flatMap((b) => Array.from({ length: b }, (_, a) => [a, b] as const));
+
+describe('4 members, any cut, a death, and a network that is whole again or is not', () => {
+  it('at most one view goes on, with the bits of a training that lost nobody', async () => {
+    const rounds = process.env['PACELINE_SOAK'] === '1' ? 20 : 1;
+    for (let round = 0; round < rounds; round++) {
+      const below = numbers(round + 1);
+      const trials = Array.from({ length: 6 }, () => ({
+        cut: PAIRS.filter(() => below(3) > 0),
+        death: below(4),
+        deathMs: below(SHORT_MS / 2),
+        healsMs: below(3) > 0 ? below(SHORT_MS) : undefined,
+      }));
+      await Promise.all(
+        trials.map(async ({ cut, death, deathMs, healsMs }) => {
+          const { all, losses, network } = await training(4, SHORT_MS);
+          network.sever(...cut);
+          await Promise.all([
+            pauseMs(deathMs).then(() => losses[death]!.lose()),
+            healsMs === undefined ? undefined : pauseMs(healsMs).then(() => network.heal()),
+          ]);
+          await pauseMs(2 * SHORT_MS + 200); // nobody agrees for longer
+          const left = all.filter(({ self }) => self !== death);
+          const before = left.map(({ steps }) => steps);
+          await pauseMs(100);
+          const goOn = left.filter(({ error, steps }, i) => error === undefined && steps > before[i]!);
+          const where = JSON.stringify({
+            cut,
+            death,
+            deathMs,
+            healsMs,
+            views: all.map(({ views }) => views.map(({ members }) => members)),
+          });
+          for (const trainee of goOn) {
+            expect(lastViewOf(trainee), where).toEqual(goOn.map(({ self }) => self));
+            expect(trainee.parameters, where).toEqual(parametersAfter(trainee.steps, 4));
+          }
+          for (const trainee of left) trainee.membership.leave('the trial is over');
+        }),
+      );
+    }
+  }, 300_000);
 });
 
 describe('where a member has died, another process listens, and', () => {

@@ -3,7 +3,7 @@
  * end with the parameters of a training that lost nobody: each step is in them once.
  */
 import { describe, expect, it } from 'vitest';
-import { LENGTH, Loss, trainees, type Setting, type Trainee } from './membership.fixture.js';
+import { LENGTH, Loss, parametersAfter, trainees, type Setting, type Trainee } from './membership.fixture.js';
 import { keepsOrder, TOPOLOGIES, type Topology } from './routes.js';
 
 const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
@@ -55,6 +55,47 @@ async function losing(
   }
   return { hadBehind: left.some(({ views }) => views.some(({ behind }) => behind.length > 0)) };
 }
+
+describe('two of 4 members are lost', () => {
+  const FOUR = { ...SETTING, members: 4, hosts: ['a', 'a', 'b', 'b'], replicas: 8 };
+  const expected = Buffer.from(parametersAfter(FOUR.steps, FOUR.replicas).buffer).toString('hex');
+
+  async function losingTwo(topology: Topology, of: Readonly<Record<number, Loss>>): Promise<void> {
+    const losses = Array.from({ length: FOUR.members }, (_, member) => of[member] ?? new Loss(undefined));
+    const all = await trained({ ...FOUR, topology }, losses);
+    for (const trainee of all.filter(({ self }) => !losses[self]!.isLost)) {
+      expect(trainee.error, String(trainee.error)).toBeUndefined();
+      expect([trainee.steps, bits(trainee)]).toEqual([FOUR.steps, expected]);
+    }
+  }
+
+  const WHILE = [0, 1, 2].flatMap((member) => [0, 1].map((time) => ({ first: 3, member, what: 'report', time })));
+  const DECIDER = [0, 1, 2].map((time) => ({ first: 3, member: 0, what: 'next view', time }));
+  // Half is left, without the first: they have to find out that both have ended.
+  const LAST = [2, 3].flatMap((member) => [0, 1].map((time) => ({ first: 0, member, what: 'report', time })));
+
+  it.each([...WHILE, ...DECIDER, ...LAST])(
+    'member $first, and member $member while the others agree: it calls "$what", and has done so $time times',
+    async ({ first, member, ...at }) => {
+      for (const topology of IS_SOAK ? (['direct', 'tree'] as const) : (['direct'] as const))
+        for (const frame of IS_SOAK ? [5, 9, 14, 18, 25, 31] : [14])
+          await losingTwo(topology, { [first]: new Loss(frame), [member]: new Loss(at) });
+    },
+  );
+
+  it.runIf(IS_SOAK)(
+    'at any steps',
+    async () => {
+      for (const topology of ['direct', 'tree'] as const)
+        for (let one = 0; one < FOUR.members; one++)
+          for (let other = 0; other < FOUR.members; other++)
+            for (let frame = 0; frame < 40; frame += 3)
+              for (let later = frame; later < frame + 30 && one !== other; later += 5)
+                await losingTwo(topology, { [one]: new Loss(frame), [other]: new Loss(later) });
+    },
+    600_000,
+  );
+});
 
 /** Frames of member 0 after which some others have all of a step, and others not. */
 const BETWEEN = [12, 13, 15, 16, 26, 27, 31, 32];

@@ -27,9 +27,12 @@ export class Loss {
   private sent = 0;
   isLost = false;
 
-  /** @param at the frame at which it is lost, counted when `count` was called; undefined for a member that stays */
+  /**
+   * @param at the frame at which it is lost, counted when `count` was called; or what it was about to call, for the first time or a later one; undefined
+   * for a member that stays
+   */
   constructor(
-    private readonly at: number | undefined,
+    private readonly at: number | { readonly what: string; readonly time: number } | undefined,
     readonly how: 'dies' | 'stands still' = 'dies',
   ) {}
 
@@ -40,8 +43,10 @@ export class Loss {
 
   end(connection: Connection): Connection {
     this.ends.push(connection);
-    const mayLeave = (): boolean => {
-      if (this.counts && !this.isLost && this.at !== undefined && this.sent++ === this.at) this.lose();
+    const mayLeave = (said: unknown): boolean => {
+      const { at } = this;
+      const isOne = typeof at === 'number' || (said as { readonly what?: unknown }).what === at?.what;
+      if (this.counts && !this.isLost && at !== undefined && isOne && this.sent++ === (typeof at === 'number' ? at : at.time)) this.lose();
       return !this.isLost;
     };
     return whileItMay(connection, mayLeave);
@@ -198,6 +203,16 @@ function summed(parameters: Float32Array, lo: number, hi: number, step: number):
 }
 
 export const SECRET = 'a secret of the tests';
+
+/** What all come to, whoever computes which replicas, where the topology keeps the order of sums. */
+export function parametersAfter(steps: number, replicas: number): Float32Array {
+  const parameters = new Float32Array(LENGTH).fill(0.1);
+  for (let step = 0; step < steps; step++) {
+    const sum = summed(parameters, 0, replicas, step);
+    for (let i = 0; i < LENGTH; i++) parameters[i] = Math.fround(parameters[i]! - Math.fround(sum[i]! * 0.1));
+  }
+  return parameters;
+}
 
 /** All members begin. */
 export async function trainees(setting: Setting, losses: readonly Loss[], network = new Network(losses)): Promise<Trainee[]> {
