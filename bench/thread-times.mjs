@@ -29,7 +29,7 @@ export function threadTimes(pid) {
 }
 
 /**
- * Of a process with all processes below it, those included that have ended and were waited for.
+ * Processor time of a process and of all processes below it, with those that have ended and were waited for.
  * @param {number} pid
  * @returns {number} milliseconds since they began; not a number where the system does not say
  */
@@ -46,7 +46,7 @@ export function familyMs(pid) {
 const isGone = (pid) => !existsSync(`/proc/${pid}`);
 
 /**
- * Of a child that has ended meanwhile nothing.
+ * Processor time of a child; 0 for one that has ended meanwhile, since its parent counts it.
  * @param {number} pid
  */
 function childMs(pid) {

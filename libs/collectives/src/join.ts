@@ -28,7 +28,7 @@ export interface JoinOptions {
   readonly deadlineMs: number;
 }
 
-/** Who may come, where a member was lost. */
+/** Members that may come together again after one was lost, and how long they have. */
 export interface AgainOptions {
   readonly among: readonly number[];
   /** Members that are thought to be lost. */
@@ -39,7 +39,7 @@ export interface AgainOptions {
   readonly deadlineMs: number;
 }
 
-/** Who has come. */
+/** The members that have come, and what is known of the others. */
 export interface Gathered {
   /** By member; undefined for this one, and for those that have not come. */
   readonly links: readonly (Link | undefined)[];
@@ -201,7 +201,7 @@ class Joining {
     this.reach(member, () => this.options.clock.after(this.retryMs, () => this.knock(member)));
   }
 
-  /** Who has not come by now comes no more. Whoever has come stays. */
+  /** Admission ends: a member that has not come by now comes no more, and those that have come stay. */
   end(): void {
     if (!this.isOver) this.stop();
   }

@@ -46,7 +46,7 @@ async function losing(
   for (const trainee of left) {
     expect(trainee.error, `${where}: ${String(trainee.error)}`).toBeUndefined();
     expect(trainee.steps, where).toBe(SETTING.steps);
-    // Who has ended with the sums of all cannot take part in other sums of the last step.
+    // A member that has ended with the sums of all cannot take part in other sums of the last step.
     const endedBefore = left.some(({ views }) => views.length === 0) && !keepsOrder(topology, SETTING.hosts, SETTING.replicas);
     if (endedBefore) for (const [i, value] of trainee.parameters.entries()) expect(value, where).toBeCloseTo(left[0]!.parameters[i]!, 5);
     else expect(bits(trainee), where).toBe(bits(left[0]!));

@@ -61,7 +61,7 @@ export class Loss {
 type OnConnection = (connection: Connection) => void;
 const pairOf = (a: number, b: number): string => `${Math.min(a, b)}-${Math.max(a, b)}`;
 
-/** Who listens, by member, and between whom nothing comes through. */
+/** A network in memory: the listener of each member, and the pairs between which nothing comes through. */
 export class Network {
   private readonly listeners = new Map<number, OnConnection>();
   private readonly cut = new Set<string>();

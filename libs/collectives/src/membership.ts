@@ -15,7 +15,7 @@ export interface MembershipOptions {
   readonly joined: Joined;
   /** Index in the cluster. */
   readonly self: number;
-  /** Of all members of the cluster, for people. */
+  /** Names of all members of the cluster, for messages. */
   readonly names: readonly string[];
   readonly clock: Clock;
   readonly deadlineMs: number;
