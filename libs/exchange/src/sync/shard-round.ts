@@ -33,8 +33,6 @@ export class ShardRound {
   private readonly leaves: Uint32Array;
   /** Chunks at lower places are done. */
   private lowest = 0;
-  /** Chunks that wait for the decision. */
-  private summed = 0;
   /** A chunk whose sum has NaN or infinity. */
   private nonFinite: number | undefined;
   /** The round is being measured, or applied as decided. */
@@ -106,7 +104,6 @@ export class ShardRound {
     this.nonFinite = undefined;
     for (const chunk of this.chunks) chunk.tree = this.newTree();
     this.leaves.fill(0);
-    this.summed = 0;
     this.lowest = 0;
   }
 
@@ -224,14 +221,15 @@ export class ShardRound {
   }
 
   private agree(): void {
-    if (++this.summed === this.chunks.length) this.reportScalars('chunkGathered');
+    // Those that a standby had applied before it was promoted are done, as decided: the coordinator tells the same decision again.
+    if (this.base === this.chunks.length) this.reportScalars('chunkGathered');
     else this.table.take('chunkGathered');
   }
 
   private *applyDecided(): Generator<void> {
     for (const chunk of this.chunks) {
       if (chunk.place > 0) yield;
-      this.pass('agree', chunk);
+      if (chunk.sum) this.pass('agree', chunk);
     }
   }
 
@@ -281,7 +279,8 @@ export class ShardRound {
     const { store } = this.options;
     for (const chunk of this.chunks) {
       if (chunk.place > 0) yield;
-      const scalars = store.measure!(chunk, chunk.sum!, this.generations.present(chunk.place), this.number);
+      if (!chunk.sum) continue;
+      const scalars = store.measure!(chunk, chunk.sum, this.generations.present(chunk.place), this.number);
       measured.push(Object.assign({ chunk: chunk.index }, scalars));
     }
   }

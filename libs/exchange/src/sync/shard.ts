@@ -324,7 +324,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const { round, view, term, course } = this;
     const { decision } = this.present;
     const standing = { type: 'standing', round, view, term, isReduced: isReduced && !this.replication?.holdsBack } as const;
-    return { ...standing, ...(isReduced && decision ? { decision } : {}), ...(course === undefined ? {} : { course }) };
+    return { ...standing, ...(decision ? { decision } : {}), ...(course === undefined ? {} : { course }) };
   }
 
   stand(tell: (standing: Message) => void): void {
