@@ -10,7 +10,7 @@ import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type Fa
 import { STREAMING, randomGradient } from './run/gradient-shape.js';
 import { Random } from './world/random.js';
 import { randomRefinement, randomShape, randomValidation, type RunShape } from './run/tiny-run.js';
-import { keepsOfReplicas, mirrored, randomCodec, withLocalSteps, withPowerSgd, withTable } from './run/replica-shape.js';
+import { keepsOfReplicas, mirrored, randomCodec, widened, withLocalSteps, withPowerSgd, withTable } from './run/replica-shape.js';
 import { randomAsync, type RunMode, type AsyncShape } from './run/async-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
@@ -130,8 +130,9 @@ export function drawnShape(options: SeedOptions, random: Random): RunShape {
   return whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 } : whole;
 }
 
-/** Codecs and strategies, from streams of their own. */
-function refined(seed: number, plain: RunShape): RunShape {
+/** Sizes, codecs and strategies, from streams of their own. */
+function refined(seed: number, drawn: RunShape): RunShape {
+  const plain = widened(new Random(seed, 18), drawn);
   const coded = withPowerSgd(new Random(seed, 14), { ...plain, codec: randomCodec(new Random(seed, 12), plain) });
   const random = new Random(seed, 13);
   const kind = plain.items ? 1 : random.float();
@@ -164,9 +165,14 @@ function scheduleScaling(cluster: Cluster, random: Random, untilMs: number): voi
 /** A run that gives up soon has few restarts. */
 const fewRestarts = (random: Random): number | undefined => (random.chance(0.06) ? random.pick([0, 0, 1, 2]) : undefined);
 
-function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, random: Random, shape: RunShape): ClusterOptions {
+function clusterOptions(
+  { seed, workers, apis, stepMs, plant, kinds, shape: given }: SeedOptions,
+  random: Random,
+  shape: RunShape,
+): ClusterOptions {
   // From a stream of its own, so that it shifts nothing that the run draws.
   const drawnApis = new Random(seed, 5).pick([1, 1, 2]);
+  const manyWorkers = given || kinds ? 0 : new Random(seed, 19).pick([0, 0, 0, 0, 0, 0, 0, 6, 7, 8]);
   const slow = random.pick([0.05, 0.5, 5, 50]);
   const drawn = {
     workers: random.int(1, 5),
@@ -195,7 +201,7 @@ function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, ran
     plant,
     apis: apis ?? drawnApis,
     // Each of them holds a shard.
-    workers: workers ?? Math.max(drawn.workers, shape.isMirrored ? shape.servers : 0),
+    workers: workers ?? Math.max(drawn.workers, manyWorkers, shape.isMirrored ? shape.servers : 0),
     stepMs: stepMs ?? drawn.stepMs,
   };
 }

@@ -87,10 +87,21 @@ test('codecs, local steps and shards on workers are drawn, and a residual whose 
   const drawn = Array.from({ length: 120 }, (_, seed) => drawnShape({ seed, mode: 'sync' }, new Random(seed, 1)));
   expect(drawn.some(({ codec }) => codec !== undefined && keepsRest(codec))).toBe(true);
   expect(drawn.some(({ codec }) => codec !== undefined && !keepsRest(codec))).toBe(true);
+  expect(drawn.some(({ codec, gradient }) => codec && keepsRest(codec) && (gradient.clipNorm ?? gradient.clipGlobalNorm))).toBe(true);
+  expect(drawn.some(({ chunks, codec }) => chunks.length > 12 && codec !== undefined && keepsRest(codec))).toBe(true);
+  expect(drawn.some(({ servers }) => servers > 3) && drawn.some(({ replicas }) => replicas > 8)).toBe(true);
   expect(drawn.some(({ codec }) => codec?.kind === 'power-sgd')).toBe(true);
   expect(drawn.some(({ table }) => table !== undefined)).toBe(true);
   expect(drawn.some(({ local }) => local?.syncSteps !== undefined) && drawn.some(({ local }) => local?.fragments !== undefined)).toBe(true);
   expect(drawn.some(({ local }) => local !== undefined) && drawn.some(({ isMirrored }) => isMirrored)).toBe(true);
+});
+
+test('a shape that no run can have is refused by the words of its spec', async () => {
+  const codec = { kind: 'top-k', errorFeedback: true } as const;
+  const shape = { codec, gradient: { nonFinite: 'skip', backupReplicas: 0 } } as const;
+  await expect(simulateSeed({ seed: 1, shape })).rejects.toThrow(
+    /^no run can have this shape: codec\.errorFeedback does not go with nonFinite skip/u,
+  );
 });
 
 test('fragments: a worker that moves on before it has a whole generation has what the rounds in between have not exchanged', async () => {

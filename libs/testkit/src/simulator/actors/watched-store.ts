@@ -25,7 +25,7 @@ export class WatchedStore extends ParameterStore {
   override update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
     const { checks, reference, run, invariants, kept } = this.cluster;
     invariants.applied(this.part, chunk.index, round);
-    const isCompared = kept ? kept.applying(this.part, chunk.index, round, gradient) : this.cluster.isFollowed(this.part);
+    const isCompared = kept ? kept.applying(this.part, chunk.index, round, gradient, decision) : this.cluster.isFollowed(this.part);
     super.update(chunk, round, paramIn, paramOut, gradient, decision);
     const what = () => `chunk ${chunk.index} of generation ${round + 1} on ${this.part.name}`;
     checks.expect(chunk.arena.kernels.allFinite(paramOut.pointer, chunk.length), 'I8', () => `${what()} has what is no number`);

@@ -153,7 +153,8 @@ export class Invariants {
     const asked = (tables as readonly TakenRows[]).filter(({ taken }) => taken.has('askedAgain'));
     const causes = ['eaten frame', 'partition', 'one-way partition', 'servers lose each other', 'lose a worker host'];
     // A primary whose standby has gone without a word holds its shard back until it notices.
-    if (run.shape.standby > 0) causes.push('kill a server', 'stop a server', 'shut a server down', 'lose power', 'break a connection');
+    if (run.shape.standby > 0)
+      causes.push('kill a server', 'lose a server host', 'stop a server', 'shut a server down', 'lose power', 'break a connection');
     // So does one whose link to it was broken by a flipped bit, but only where the arbiter may have been out of reach.
     if (run.shape.standby > 0 && AWAY_FROM_ARBITER.some((fault) => network.fired.has(fault))) causes.push('bit flip in a frame');
     checks.expect(

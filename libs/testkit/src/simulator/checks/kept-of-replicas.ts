@@ -6,11 +6,12 @@
  *   - what a shard adds up is what a worker of this attempt has computed for that round and replica (`gathered`)
  *   - what a worker takes from a checkpoint, or from the worker that had the replica before, is what that round has left of it at a worker (`taken`)
  *   - what it applies is the sum of that, and from there on all that follows is compared with it (`Reference.choose`)
+ *   - with plan two-phase it applies it as follows from what all shards have gathered (`decided`)
  *
  * A replica that begins a round with nothing, though rounds of the attempt were before it, has lost what was kept: that is counted.
  */
 import { codecKey, codecOf, type Codec, type ResidualLoss } from '@paceline/codecs';
-import { acquireRegion, Shard, type Region, type ReplicaResidual } from '@paceline/exchange';
+import { acquireRegion, Shard, type Region, type ReplicaResidual, type RoundDecision } from '@paceline/exchange';
 import { split } from '@paceline/learning';
 import type { FrameHeader } from '@paceline/protocol';
 import { keepsEstimate, keepsRest } from '@paceline/spec';
@@ -23,6 +24,8 @@ import type { Reference } from './reference.js';
 interface KeptPart {
   readonly name: string;
   readonly attempt: number;
+  readonly index: number;
+  readonly memory: { readonly chunks: readonly { readonly index: number }[] };
   readonly isStandby: boolean;
   readonly restore: { readonly round: number } | undefined;
   readonly shard: object;
@@ -73,6 +76,8 @@ export class KeptOfReplicas {
   private readonly offers = new Map<string, Float32Array[]>();
   /** Chunks that a part has gathered, by round, node and chunk. */
   private readonly gathered = new Map<KeptPart, Map<string, Float32Array>>();
+  /** Plan two-phase: decisions that were right, by attempt, round and what they say. */
+  private readonly rightly = new Set<string>();
   private readonly codec: Codec | undefined;
   /** EF21 */
   private readonly estimates: boolean;
@@ -190,7 +195,7 @@ export class KeptOfReplicas {
   }
 
   /** Before a shard applies a sum to a chunk. @returns whether the update is to be compared */
-  applying(part: KeptPart, chunk: number, round: number, gradient: Region): boolean {
+  applying(part: KeptPart, chunk: number, round: number, gradient: Region, decision: RoundDecision | undefined): boolean {
     const { checks, reference, run } = this.cluster;
     if (!this.cluster.isFollowed(part)) return false;
     const values = gradient.floats.slice();
@@ -202,7 +207,44 @@ export class KeptOfReplicas {
       'I2',
       () => `${part.name} applies to chunk ${chunk} in round ${round} what is not the sum of what it was sent`,
     );
-    return reference.choose(round, chunk, values, (part.shard as Shard).term);
+    this.decided(part, round, decision);
+    return reference.choose(round, chunk, { sum: values, decision, term: (part.shard as Shard).term });
+  }
+
+  /** Where a shard was taken over, the decision may be that of what its former primary had gathered. */
+  private decided({ attempt, name }: KeptPart, round: number, decision: RoundDecision | undefined): void {
+    if (!decision) return;
+    const { checks, reference } = this.cluster;
+    const said = textOf(decision);
+    const key = `${attempt}/${round}/${said}`;
+    if (this.rightly.has(key)) return;
+    const follows = this.gatheredSums(attempt, round).map((sum) => textOf(reference.decisionOf(round, sum)));
+    checks.expect(
+      follows.includes(said),
+      'I8',
+      () => `${name} applies round ${round} as ${said}, and what was gathered leads to ${follows[0]}`,
+    );
+    this.rightly.add(key);
+  }
+
+  /** Sums of all chunks in a round, one for each way to take every shard's from a server that has gathered them. */
+  private gatheredSums(attempt: number, round: number): Float32Array[] {
+    const { run } = this.cluster;
+    const whole = (part: KeptPart) =>
+      part.memory.chunks.map(({ index }) => ({ index, sum: this.sum(this.gathered.get(part)!, round, index, 0, run.shape.replicas) }));
+    let ways = [new Float32Array(run.layout.totalLength)];
+    for (let server = 0; server < run.shape.servers; server++) {
+      const parts = [...this.gathered.keys()].filter((part) => part.attempt === attempt && part.index === server);
+      const own = parts.map(whole).filter((chunks) => chunks.every(({ sum }) => sum !== undefined));
+      ways = ways.flatMap((way) =>
+        own.map((chunks) => {
+          const more = way.slice();
+          for (const { index, sum } of chunks) more.set(sum!, run.layout.chunks[index]!.offset);
+          return more;
+        }),
+      );
+    }
+    return ways;
   }
 
   private isOffered(part: KeptPart, { round, nodeLo: lo, nodeHi: hi, chunk }: FrameHeader, values: Float32Array): void {
@@ -309,6 +351,9 @@ function decodedOf(region: Region, length: number): Float32Array {
   copy.release();
   return values;
 }
+
+const textOf = (decision: RoundDecision | undefined): string =>
+  decision ? JSON.stringify([decision.skip, decision.examples, decision.scale, decision.variables]) : 'nothing';
 
 function isSame(a: Float32Array, b: Float32Array): boolean {
   const [x, y] = [new Uint32Array(a.buffer, a.byteOffset, a.length), new Uint32Array(b.buffer, b.byteOffset, b.length)];

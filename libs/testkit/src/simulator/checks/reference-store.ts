@@ -42,13 +42,25 @@ export class ReferenceStore extends ParameterStore {
     for (const [i, { pointer, length }] of this.slotRegions().entries()) this.arena.f32(pointer, length).set(saved[i]!);
   }
 
-  /** The weights after a round. @param sum of the gradients that count; undefined where the round is left out @param rate what validations have made of the learning rate */
-  after(round: number, weights: Float32Array, sum: Float32Array | undefined, examples: number, rate: number): Float32Array {
+  /**
+   * The weights after a round.
+   * @param sum of the gradients that count; undefined where the round is left out
+   * @param rate what validations have made of the learning rate
+   * @param decisionOf plan two-phase: what was decided, by chunk; without it that follows from the sum
+   */
+  after(
+    round: number,
+    weights: Float32Array,
+    sum: Float32Array | undefined,
+    examples: number,
+    rate: number,
+    decisionOf?: (chunk: number) => RoundDecision | undefined,
+  ): Float32Array {
     this.rate.factor = rate;
     const next = new Float32Array(weights.length);
     const params = this.regionsOf(weights);
     const gradients = sum && this.regionsOf(sum);
-    const decision = gradients && this.decide(round, params, gradients, examples);
+    const decision = decisionOf ? undefined : gradients && this.decide(round, params, gradients, examples);
     for (const [i, chunk] of this.chunks.entries()) {
       if (this.run.isExchanged?.(round, chunk.index) === false) {
         next.set(params[i]!.floats, this.run.layout.chunks[chunk.index]!.offset);
@@ -56,11 +68,20 @@ export class ReferenceStore extends ParameterStore {
         continue;
       }
       const region = gradients ? acquireRegion(chunk.arena, chunk.length) : this.leaveOut(chunk, round, params[i]!);
-      if (gradients) this.update(chunk, round, params[i]!, region, gradients[i]!, decision);
+      if (gradients) this.update(chunk, round, params[i]!, region, gradients[i]!, decisionOf?.(chunk.index) ?? decision);
       next.set(region.floats, this.run.layout.chunks[chunk.index]!.offset);
       for (const done of [region, params[i]!, gradients?.[i]]) done?.release();
     }
     return next;
+  }
+
+  /** Plan two-phase: what follows from the sums of all chunks. */
+  decided(round: number, weights: Float32Array, sum: Float32Array, examples: number, rate: number): RoundDecision | undefined {
+    this.rate.factor = rate;
+    const [params, gradients] = [this.regionsOf(weights), this.regionsOf(sum)];
+    const decision = this.decide(round, params, gradients, examples);
+    for (const done of [...params, ...gradients]) done.release();
+    return decision;
   }
 
   release(): void {

@@ -6,6 +6,7 @@
  * checkpoint chooses anew from there (`restart`). Where replicas keep something between rounds, what is chosen is the sum of each chunk (`choose`,
  * kept-of-replicas.ts).
  */
+import type { RoundDecision } from '@paceline/exchange';
 import { decidedRate, validationPlanOf } from '@paceline/hosting';
 import { split } from '@paceline/learning';
 import { ReferenceStore } from './reference-store.js';
@@ -13,8 +14,19 @@ import { decodedGradient, localGradient, localUpdatesOf, publishedParameters } f
 import { keepsOfReplicas } from '../run/replica-shape.js';
 import { scratchArena, type TinyRun } from '../run/tiny-run.js';
 
+/** What a shard applies to a chunk. */
+interface ChosenSum {
+  readonly sum: Float32Array;
+  /** Plan two-phase: as was decided. */
+  readonly decision: RoundDecision | undefined;
+  /** Of the shard that chose it. */
+  readonly term: number;
+}
+
 /** Rows of a block of the evaluation split. */
 const BLOCK = 500;
+
+const rateOf = (course: string | undefined): number => (course === undefined ? 1 : decidedRate(course));
 
 interface Generation {
   /** The course that validations have decided up to it. */
@@ -31,8 +43,8 @@ export class Reference {
   private readonly plan: ReturnType<typeof validationPlanOf>;
   private readonly arena = scratchArena();
   private readonly local: ReturnType<typeof localUpdatesOf>;
-  /** Sums of chunks by round and chunk, with the term of the shard that chose them; undefined where they follow from the run alone. */
-  private readonly sums: Map<string, { readonly sum: Float32Array; readonly term: number }> | undefined;
+  /** Sums of chunks by round and chunk; undefined where they follow from the run alone. */
+  private readonly sums: Map<string, ChosenSum> | undefined;
 
   constructor(private readonly run: TinyRun) {
     const { evalExamples, heldOutExamples } = run.shape;
@@ -144,11 +156,11 @@ export class Reference {
    * A shard applies this sum. What is chosen later in a higher term counts instead: the shard was taken over, and the sum is made once more.
    * @returns false for that of a lower term, which is nobody's any more
    */
-  choose(round: number, chunk: number, sum: Float32Array, term: number): boolean {
+  choose(round: number, chunk: number, chosen: ChosenSum): boolean {
     const key = `${round}/${chunk}`;
     const before = this.sums!.get(key);
-    if (before && before.term > term) return false;
-    this.sums!.set(key, { sum, term });
+    if (before && before.term > chosen.term) return false;
+    this.sums!.set(key, chosen);
     if (before) this.generations.length = Math.min(this.generations.length, round + 1);
     return true;
   }
@@ -157,6 +169,14 @@ export class Reference {
   hasChosen(round: number, chunk: number, sum: Float32Array): boolean {
     const chosen = this.sums!.get(`${round}/${chunk}`)?.sum;
     return chosen !== undefined && sum.every((value, i) => Object.is(value, chosen[i]));
+  }
+
+  /** Plan two-phase: what follows from these sums of all chunks. */
+  decisionOf(round: number, sum: Float32Array): RoundDecision | undefined {
+    this.generation(round);
+    const { weights, slots, course } = this.generations[round]!;
+    this.store.loadSlots(slots);
+    return this.store.decided(round, weights, sum, this.examplesIn(round), rateOf(course));
   }
 
   /** Some chunks of the generation are chosen: it is compared chunk by chunk. */
@@ -186,7 +206,8 @@ export class Reference {
     const included = this.includedIn(round);
     const sum = run.isLeftOut(round, included) ? undefined : (this.chosenSum(round) ?? this.sumOf(weights, round, included));
     this.store.loadSlots(slots);
-    const next = this.store.after(round, weights, sum, this.examplesIn(round), course === undefined ? 1 : decidedRate(course));
+    const decisionOf = this.sums && ((chunk: number) => this.sums!.get(`${round}/${chunk}`)?.decision);
+    const next = this.store.after(round, weights, sum, this.examplesIn(round), rateOf(course), decisionOf);
     return { weights: next, slots: this.store.savedSlots() };
   }
 

@@ -30,6 +30,9 @@ const LOSE_A_WORKER = [
   'a worker leaves',
 ];
 
+/** After which an attempt may stand still to its end: connections hold, and bytes do not come through. */
+const LOSE_WORDS = ['eaten frame', 'partition', 'one-way partition', 'servers lose each other', 'lose a worker host'];
+
 export class RunInvariants {
   /** The last round in the ledger that the control plane has stored. */
   ledgerTo = -1;
@@ -222,8 +225,15 @@ export class RunInvariants {
   /** An attempt is started anew: only a fault that costs a server may be the cause, or with EF21 one that costs a worker its place for good. */
   restarted(reason: string, end: AttemptEnd): void {
     const { checks, network, run } = this.cluster;
+    if (end.kind === 'failed' && end.cause === 'STALLED')
+      checks.expect(
+        LOSE_WORDS.some((cause) => network.fired.has(cause)),
+        'liveness',
+        () => `the attempt stood still, and nothing was lost on its way: ${reason}`,
+      );
     const causes = [
       'kill a server',
+      'lose a server host',
       'servers lose each other',
       'stop a server',
       'shut a server down',

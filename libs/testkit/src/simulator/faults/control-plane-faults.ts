@@ -1,10 +1,6 @@
 /** What happens to PostgreSQL, Redis and apis. None of it may end an attempt, lose a run, or give it twice what it asks for. */
-import type { Cluster } from '../cluster.js';
-import type { Fault } from './fault.js';
+import { later, type Fault } from './fault.js';
 import type { DeathPoint } from '../actors/api.js';
-
-const later = (cluster: Cluster, from: number, to: number, label: string, act: () => void): void =>
-  void cluster.world.schedule(cluster.world.random.between(from, to), label, act);
 
 const DEATHS: readonly (DeathPoint | 'now')[] = ['now', 'before it enqueues', 'after it has enqueued'];
 

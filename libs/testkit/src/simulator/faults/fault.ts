@@ -7,3 +7,6 @@ export interface Fault {
   /** False when there was nothing to do it to. */
   inject(cluster: Cluster): boolean;
 }
+
+export const later = (cluster: Cluster, from: number, to: number, label: string, act: () => void): void =>
+  void cluster.world.schedule(cluster.world.random.between(from, to), label, act);

@@ -3,10 +3,10 @@
  * time finds less than seeds that have one thing often), then one after the other at random times, until faults stop.
  */
 import { FrameType, HEADER_BYTES, decodeHeader } from '@paceline/protocol';
-import { CRASHES } from '../../faulty-disk.js';
 import type { Cluster } from '../cluster.js';
 import { CONTROL_PLANE_FAULTS } from './control-plane-faults.js';
-import type { Fault } from './fault.js';
+import { later, type Fault } from './fault.js';
+import { SERVER_FAULTS } from './server-faults.js';
 import type { SimStream } from '../world/stream.js';
 import type { SimWorker } from '../actors/worker.js';
 
@@ -16,9 +16,6 @@ const pickWorker = (cluster: Cluster, seated = true): SimWorker | undefined => {
   const candidates = cluster.liveWorkers().filter((worker) => !seated || worker.session);
   return candidates.length > 0 ? cluster.world.random.pick(candidates) : undefined;
 };
-
-const later = (cluster: Cluster, from: number, to: number, label: string, act: () => void): void =>
-  void cluster.world.schedule(cluster.world.random.between(from, to), label, act);
 
 /** Whether whole frames hold a gradient or parameters. */
 export function holdsData(frames: Uint8Array): boolean {
@@ -198,45 +195,7 @@ export const FAULTS = {
     },
   },
   ...CONTROL_PLANE_FAULTS,
-  'kill a server': {
-    inject(cluster) {
-      const server = cluster.world.random.pick(cluster.servers);
-      if (!server.process.isAlive) return false;
-      server.process.kill();
-      cluster.restartServer(server.slot);
-      return true;
-    },
-  },
-  'stop a server': {
-    inject(cluster) {
-      const server = cluster.world.random.pick(cluster.servers);
-      if (!server.process.isAlive || server.process.isFrozen) return false;
-      server.process.freeze();
-      later(cluster, 50, cluster.world.random.pick([500, 5_000, 30_000]), 'server goes on', () => server.process.thaw());
-      return true;
-    },
-  },
-  'shut a server down': {
-    inject(cluster) {
-      const server = cluster.world.random.pick(cluster.servers);
-      if (!server.process.isAlive || server.process.isFrozen || !server.hosted || server.hosted.over || server.isEnding) return false;
-      server.process.run(() => server.shutdown());
-      server.process.onKill(() => cluster.restartServer(server.slot));
-      return true;
-    },
-  },
-  'lose power': {
-    inject(cluster) {
-      if (cluster.servers.some(({ process }) => !process.isAlive)) return false;
-      const crash = cluster.world.random.pick(CRASHES);
-      for (const { process, slot } of cluster.servers) {
-        process.kill();
-        cluster.restartServer(slot);
-      }
-      cluster.disk.losePower(crash);
-      return true;
-    },
-  },
+  ...SERVER_FAULTS,
   'fill the disk': {
     inject(cluster) {
       if (cluster.disk.isFull) return false;

@@ -163,4 +163,13 @@ export const OWN_REGRESSIONS: readonly Regression[] = [
     mode: 'async',
     found: 'a placement whose api could not say that it was sent was sent again when it was claimed and had left the queue',
   },
+  // Fourteen small chunks, and norms that are taken of all of them.
+  ...([undefined, 'ef21'] as const).map((feedbackRule, i): Regression => ({
+    seed: [31, 67][i]!,
+    shape: {
+      chunks: Array.from({ length: 14 }, () => ({ length: 2, section: 'trainable' })),
+      codec: { kind: 'top-k', errorFeedback: true, ...(feedbackRule && { feedbackRule }) },
+    },
+    found: 'with error feedback and clipping the reference took the norm of the chunks that were applied so far for that of all of them',
+  })),
 ];

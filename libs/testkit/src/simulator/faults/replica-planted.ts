@@ -1,5 +1,5 @@
 /** Planted mistakes (planted.ts) in codecs, in local steps, and in runs whose workers hold the shards. */
-import type { Region, RoundDecision, OwnedChunk } from '@paceline/exchange';
+import type { Region, RoundDecision, OwnedChunk, TwoPhaseOptions } from '@paceline/exchange';
 import type { ControlFields } from '@paceline/control-plane';
 import type { Arena } from '@paceline/kernels';
 import { STREAMING } from '../run/gradient-shape.js';
@@ -36,6 +36,9 @@ interface OpenMember {
     copy(from: { readonly have: Iterable<number> }, to: { readonly have: Set<number> }, isSame: (chunk: number) => boolean): void;
   };
 }
+interface OpenRounds {
+  readonly present: { readonly agreement: { options: TwoPhaseOptions } };
+}
 interface OpenUpdates {
   begun(pointers: readonly number[]): { readonly pointers: readonly number[]; readonly weights: number; readonly steps: number };
 }
@@ -53,6 +56,7 @@ const matrices = {
   columns: 4,
   chunks: [18, 14, 18, 14].map((length) => ({ length, section: 'trainable' as const })),
 } as const;
+const vectors = [3, 4, 5, 2].map((length) => ({ length, section: 'trainable' as const }));
 const local = { localSteps: 3, outerOptimizer: 'nesterov', innerState: 'reset' } as const;
 const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
 const table = { rows: 6, width: 2, perReplica: 2 } as const;
@@ -133,6 +137,21 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
         const machine = encoder as unknown as OpenEncoder;
         const addResidual = machine.addResidual.bind(encoder);
         machine.addResidual = (...round) => ({ ...addResidual(...round), before: undefined });
+      },
+    },
+  },
+  {
+    name: 'a norm of one chunk',
+    mistake: 'with error feedback and clipping by the global norm the coordinator takes the norm of one chunk for that of all',
+    shownBy: ['I8'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, codec: top, servers: 2, chunks: vectors, gradient: { ...STREAMING, clipGlobalNorm: 0.05 } },
+    plant: {
+      rounds(rounds) {
+        const { agreement } = (rounds as unknown as OpenRounds).present;
+        const { options } = agreement;
+        agreement.options = { ...options, decide: (round, replicas, chunks) => options.decide(round, replicas, chunks.slice(0, 1)) };
       },
     },
   },

@@ -14,12 +14,29 @@ export const keepsOfReplicas = ({ codec, local }: Pick<RunShape, 'codec' | 'loca
   local?.outerOptimizer === 'elastic' ||
   local?.fragments !== undefined;
 
-/** Replicas that keep something have plan streaming here: what is chosen in one chunk of a round changes no other. */
-function mayKeep({ optimizer, gradient, items }: Pick<RunShape, 'optimizer' | 'gradient' | 'items'>): boolean {
-  const { backupReplicas, nonFinite, clipNorm, clipGlobalNorm } = gradient;
-  const isLayerwise = optimizer.name === 'lamb' || optimizer.name === 'lars';
-  const isAllTaken = !items && backupReplicas === 0 && nonFinite !== 'skip';
-  return isAllTaken && !isLayerwise && clipNorm === undefined && clipGlobalNorm === undefined;
+/** What replicas keep goes with rounds that take all that was sent. */
+const mayKeep = ({ gradient: { backupReplicas, nonFinite }, items }: Pick<RunShape, 'gradient' | 'items'>): boolean =>
+  !items && backupReplicas === 0 && nonFinite !== 'skip';
+
+/** Norms are taken of whole variables, before any of them changes. */
+const takesNorms = ({ optimizer: { name }, gradient: { clipNorm, clipGlobalNorm } }: Pick<RunShape, 'optimizer' | 'gradient'>): boolean =>
+  name === 'lamb' || name === 'lars' || clipNorm !== undefined || clipGlobalNorm !== undefined;
+
+const MANY = { chunks: 24, servers: 5, replicas: 16 };
+
+/** A part of the runs is larger than the others: in chunks, in servers, or in replicas. */
+export function widened(random: Random, shape: RunShape): RunShape {
+  const { chunks, servers, replicas, globalBatch } = shape;
+  const [hasChunks, hasServers, hasReplicas] = [random.chance(0.25), random.chance(0.15), random.chance(0.15)];
+  const more = Array.from({ length: random.int(6, MANY.chunks) }, () => ({ length: random.int(1, 6), section: 'trainable' as const }));
+  const wide = hasReplicas ? random.int(replicas, MANY.replicas) : replicas;
+  return {
+    ...shape,
+    chunks: hasChunks ? [...more, ...chunks.filter(({ section }) => section === 'state')] : chunks,
+    servers: hasServers ? random.int(servers, MANY.servers) : servers,
+    replicas: wide,
+    globalBatch: Math.max(globalBatch, wide),
+  };
 }
 
 /** In a part of the runs. Chunks are short here, so the shares that are sent are large. */
@@ -28,7 +45,7 @@ export function randomCodec(random: Random, { optimizer, gradient, items }: Pick
   const kind = random.pick(['none', 'fp16', 'bf16', 'int8', 'int4', 'int2', 'sign', 'top-k', 'threshold', 'random-k', 'dgc'] as const);
   const [wantsFeedback, density] = [random.chance(0.6), random.pick([0.1, 0.25, 0.5])];
   const parameters = random.pick([undefined, undefined, 'fp16', 'bf16', 'int8'] as const);
-  const keeps = mayKeep({ optimizer, gradient, items });
+  const keeps = mayKeep({ gradient, items });
   if (kind === 'dgc' && (!keeps || optimizer.name !== 'sgd')) return undefined;
   const values = random.pick(VALUE_KINDS);
   const errorFeedback = wantsFeedback && keeps && kind !== 'none' && kind !== 'dgc';
@@ -66,7 +83,7 @@ export function withPowerSgd(random: Random, shape: RunShape): RunShape {
 /** In a few of the runs: a table that is exchanged by rows. */
 export function withTable(random: Random, shape: RunShape): RunShape {
   const { codec, local, isMirrored, optimizer } = shape;
-  if (random.chance(0.75) || !mayKeep(shape) || codec || local || isMirrored) return shape;
+  if (random.chance(0.75) || !mayKeep(shape) || takesNorms(shape) || codec || local || isMirrored) return shape;
   const { emaMomentum: _, emaOverwriteRounds: __, ...plain } = optimizer;
   const table = { rows: random.int(3, 9), width: random.int(1, 3), perReplica: random.int(1, 3) };
   return { ...shape, table, standby: 0, startWorkers: undefined, optimizer: plain as RunShape['optimizer'] };

@@ -156,7 +156,7 @@ function strategyOf({ servers, standby, items, gradient, startWorkers, local, is
 function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
   const { items, gradient, checkpointEveryRounds, validation } = shape;
   const { nonFinite, clipNorm, clipGlobalNorm } = gradient;
-  return runSpecSchema.parse({
+  const parsed = runSpecSchema.safeParse({
     globalBatch: shape.globalBatch,
     replicas: shape.replicas,
     optimizer: shape.optimizer,
@@ -184,6 +184,9 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
       ...(checkpointEveryRounds > 0 ? { everyRounds: checkpointEveryRounds } : {}),
     },
   });
+  if (parsed.success) return parsed.data;
+  const faults = parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`);
+  throw new Error(`no run can have this shape: ${faults.join('; ')}`);
 }
 
 /** Pairs of chunks make a variable, so that some lie on two servers; one chunk of state is one variable. */
