@@ -19,6 +19,7 @@ import { secretOf } from './secret.js';
 import type { About } from './servers/messages.js';
 import { ServerExchange } from './servers/server-exchange.js';
 import { ServerLink } from './servers/server-link.js';
+import { reasonAgainstGroups } from './servers/worker-groups.js';
 import { Strategy } from './strategy.js';
 import type { HybridOptions, ParameterServerOptions } from './strategy-options.js';
 import { LONGEST_MS, THREADS_MAX } from './thread-strategies.js';
@@ -29,20 +30,34 @@ export interface ServerState extends About {
 }
 
 const KNOWN = ['seed', 'secret', 'deadlineMs', 'joinDeadlineMs', 'transport', 'codec'];
+const HYBRID_KNOWN = [...KNOWN, 'replicasPerWorker', 'workersPerGroup'];
 const CODECS: readonly unknown[] = ['none', ...SUM_CODECS, ...FEEDBACK_CODECS];
+
+interface Groups {
+  readonly replicasPerWorker: number;
+  readonly workersPerGroup: number;
+}
 
 /** What a ClusterCoordinator takes. */
 export abstract class ServedStrategy extends Strategy {
   protected readonly link: ServerLink;
   readonly workers: number;
+  /** @internal Workers that are one group. */
+  readonly workersPerGroup: number;
   protected readonly serverCount: number;
   private readonly ending: (() => void)[] = [];
 
-  protected constructor(name: string, resolver: ClusterResolver, options: ParameterServerOptions, replicasPerWorker: number) {
-    const { link, shares, replicas, servers } = linked(name, resolver, options, replicasPerWorker);
+  protected constructor(
+    name: string,
+    resolver: ClusterResolver,
+    options: ParameterServerOptions,
+    { replicasPerWorker, workersPerGroup }: Groups,
+  ) {
+    const { link, shares, replicas, servers } = linked(name, resolver, options, { replicasPerWorker, workersPerGroup });
     super(new ServerExchange(link, shares), options);
     this.link = link;
     this.workers = replicas / replicasPerWorker;
+    this.workersPerGroup = workersPerGroup;
     this.serverCount = servers;
   }
 
@@ -101,11 +116,17 @@ export class ParameterServerStrategy extends ServedStrategy {
    * @throws ArgumentError for an option that has none
    */
   constructor(resolver: ClusterResolver = new TfConfigResolver(), options: ParameterServerOptions = {}) {
-    super('ParameterServerStrategy', resolver, checked('ParameterServerStrategy', options, KNOWN), 1);
+    super('ParameterServerStrategy', resolver, checked('ParameterServerStrategy', options, KNOWN), {
+      replicasPerWorker: 1,
+      workersPerGroup: 1,
+    });
   }
 }
 
-/** As ParameterServerStrategy, with several replicas in the threads of each worker: what leaves a worker is the sum of their gradients. */
+/**
+ * As ParameterServerStrategy, with several replicas in the threads of each worker: what leaves a worker is the sum of their gradients. With groups of several workers
+ * what leaves a group is one sum too, and the parameters come to it once.
+ */
 export class HybridStrategy extends ServedStrategy {
   private readonly replicasPerWorker: number;
 
@@ -114,12 +135,18 @@ export class HybridStrategy extends ServedStrategy {
    * @throws ArgumentError for an option that has none
    */
   constructor(resolver: ClusterResolver = new TfConfigResolver(), options: HybridOptions = {}) {
-    const { replicasPerWorker = 2, ...rest } = checked('HybridStrategy', options, [...KNOWN, 'replicasPerWorker']);
+    checkLoss(options);
+    const { replicasPerWorker = 2, ...rest } = checked('HybridStrategy', options, HYBRID_KNOWN);
+    const { workersPerGroup = 1 } = rest;
     if (!Number.isInteger(replicasPerWorker) || replicasPerWorker < 1 || replicasPerWorker > THREADS_MAX)
       throw new ArgumentError(
         `HybridStrategy: replicasPerWorker must be a whole number from 1 to ${THREADS_MAX}, not ${String(replicasPerWorker)}`,
       );
-    super('HybridStrategy', resolver, rest, replicasPerWorker);
+    if (!Number.isInteger(workersPerGroup) || workersPerGroup < 1 || workersPerGroup > LIMITS.replicas)
+      throw new ArgumentError(
+        `HybridStrategy: workersPerGroup must be a whole number from 1 to ${LIMITS.replicas}, not ${String(workersPerGroup)}`,
+      );
+    super('HybridStrategy', resolver, rest, { replicasPerWorker, workersPerGroup });
     this.replicasPerWorker = replicasPerWorker;
   }
 
@@ -129,6 +156,14 @@ export class HybridStrategy extends ServedStrategy {
     const strategy = replicas === 1 ? ({ kind: 'parameter-server', servers } as const) : ({ kind: 'hybrid', servers, threads } as const);
     return asRun('HybridStrategy', this.options, { strategy, replicas });
   }
+}
+
+/** The option is one of MultiWorkerMirroredStrategy, whose processes are equal. @throws ArgumentError */
+function checkLoss(options: object | null): void {
+  if ((options as { readonly onMemberLoss?: unknown } | null)?.onMemberLoss === 'continue')
+    throw new ArgumentError(
+      'HybridStrategy: onMemberLoss cannot be "continue": the rows of a step are with the workers that compute it, and a group waits for the sums of all of its workers; leave it out, and begin again with what was saved last',
+    );
 }
 
 function checked<T extends ParameterServerOptions>(name: string, options: T, known: readonly string[]): T {
@@ -142,7 +177,7 @@ function checked<T extends ParameterServerOptions>(name: string, options: T, kno
   return options;
 }
 
-function linked(name: string, resolver: ClusterResolver, options: ParameterServerOptions, replicasPerWorker: number) {
+function linked(name: string, resolver: ClusterResolver, options: ParameterServerOptions, { replicasPerWorker, workersPerGroup }: Groups) {
   const { roster, workers } = clusterOf(name, resolver);
   const replicas = workers * replicasPerWorker;
   if (replicas > LIMITS.replicas)
@@ -152,12 +187,19 @@ function linked(name: string, resolver: ClusterResolver, options: ParameterServe
     ...replicasOf(replicas, workers, worker),
     nodes: nodesOf(replicas, workers, worker),
   }));
+  if (workersPerGroup > workers)
+    throw new ArgumentError(
+      `${name}: workersPerGroup is ${workersPerGroup}, and the cluster has ${workers} worker${workers === 1 ? '' : 's'}`,
+    );
+  const reason = reasonAgainstGroups(shares, workersPerGroup);
+  if (reason !== undefined) throw new ArgumentError(`${name}: workersPerGroup cannot be ${workersPerGroup}: ${reason}`);
   const link = new ServerLink({
     ...roster,
     secret: secretOf(name, options.secret),
     transport: options.transport ?? 'auto',
     shares,
     threads: replicasPerWorker,
+    workersPerGroup,
     codec: { kind: options.codec ?? 'none', seed: options.seed ?? 0 },
     deadlineMs: durationOf(name, 'deadlineMs', options.deadlineMs ?? 60_000),
     joinDeadlineMs: durationOf(name, 'joinDeadlineMs', options.joinDeadlineMs ?? 300_000),

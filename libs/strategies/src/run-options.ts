@@ -187,6 +187,13 @@ const PARAMETER_SERVER: RunOptions<ParameterServerOptions> = {
 const HYBRID: RunOptions<HybridOptions> = {
   ...PARAMETER_SERVER,
   replicasPerWorker: { kind: 'counted', to: 'strategy.threads' },
+  workersPerGroup: {
+    kind: 'refused',
+    why: (workers) =>
+      workers === 1
+        ? undefined
+        : 'a group of a run is one worker with its compute threads, and workers come and go while it trains: leave workersPerGroup out and set replicasPerWorker, or train with the library',
+  },
   codec: {
     kind: 'refused',
     why: (codec) =>

@@ -21,6 +21,10 @@ const served = new GivenResolver(
   { chief: ['127.0.0.1:1'], worker: ['127.0.0.1:2'], ps: ['127.0.0.1:3', '127.0.0.1:4'] },
   { type: 'chief', index: 0 },
 );
+const servedPair = new GivenResolver(
+  { chief: ['127.0.0.1:1'], worker: ['127.0.0.1:2', '127.0.0.1:5'], ps: ['127.0.0.1:3', '127.0.0.1:4'] },
+  { type: 'chief', index: 0 },
+);
 const SECRET = 'not to be read by anybody';
 
 const made: Strategy[] = [];
@@ -44,7 +48,7 @@ function strategyOf(name: Name, options: object): Strategy {
       MultiWorkerMirroredStrategy: () => new MultiWorkerMirroredStrategy(member),
       LocalUpdateStrategy: () => new LocalUpdateStrategy(member),
       ParameterServerStrategy: () => new ParameterServerStrategy(served, options),
-      HybridStrategy: () => new HybridStrategy(served, options),
+      HybridStrategy: () => new HybridStrategy('workersPerGroup' in options ? servedPair : served, options),
       ModelParallelStrategy: () => new ModelParallelStrategy(options),
     };
     const strategy = makers[name]();
@@ -108,6 +112,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   outerMomentum: { value: 0.8, beside: { outer: 'nesterov' } },
   movingRate: { value: 0.2, beside: { outer: 'elastic' } },
   replicasPerWorker: { value: 3 },
+  workersPerGroup: { value: 2 },
   stages: { value: 3 },
   pipelines: { value: 2 },
   microBatches: { value: 5 },

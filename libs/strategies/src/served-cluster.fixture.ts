@@ -26,10 +26,10 @@ export class ServedCluster {
 
   private constructor(readonly tasks: Readonly<Record<string, readonly string[]>>) {}
 
-  static async start(): Promise<ServedCluster> {
-    const served = new ServedCluster(await freeCluster({ chief: 1, worker: WORKERS, ps: SERVERS }));
+  static async start(workers = WORKERS): Promise<ServedCluster> {
+    const served = new ServedCluster(await freeCluster({ chief: 1, worker: workers, ps: SERVERS }));
     const all = (type: string, count: number): Running[] => Array.from({ length: count }, (_, i) => served.serve(type, i));
-    await Promise.all([...all('ps', SERVERS), ...all('worker', WORKERS)].map(({ said }) => said('serves')));
+    await Promise.all([...all('ps', SERVERS), ...all('worker', workers)].map(({ said }) => said('serves')));
     return served;
   }
 

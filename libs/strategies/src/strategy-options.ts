@@ -121,4 +121,9 @@ export interface ParameterServerOptions extends StrategyOptions {
 export interface HybridOptions extends ParameterServerOptions {
   /** Replicas of each worker, each in a compute thread: their gradients are added up before they leave. 2 by default. */
   readonly replicasPerWorker?: number;
+  /**
+   * Workers that are one group, in the order of the cluster: the first one of a group adds up the gradients of all and speaks with the parameter servers, the
+   * others with workers of their group. 1 by default: each worker is a group by itself. The last group may have fewer.
+   */
+  readonly workersPerGroup?: number;
 }

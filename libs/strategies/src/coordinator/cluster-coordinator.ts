@@ -1,7 +1,7 @@
 /** Gives functions of modules to the workers of a ParameterServerStrategy: tf.distribute.coordinator.ClusterCoordinator. */
 import { processClock } from '@paceline/collectives';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { ArgumentError, disposed, FunctionError, MemberError, ReplicaError, StrategyError } from '../errors.js';
+import { ArgumentError, disposed, FunctionError, MemberError, ReplicaError, StrategyError, UnsupportedError } from '../errors.js';
 import { ServedStrategy } from '../parameter-server.js';
 import { decode, encode, mapLeaves, type Encoded } from '../replicas/per-replica.js';
 import { functionOf, type NamedFunction, type ReplicaFunction } from '../replicas/replica-function.js';
@@ -122,6 +122,11 @@ export class ClusterCoordinator {
     if (!(strategy instanceof ServedStrategy))
       throw new ArgumentError(
         'ClusterCoordinator takes a ParameterServerStrategy or a HybridStrategy: other strategies have no workers that take functions, and run() calls functions in their replicas',
+      );
+    if (strategy.workersPerGroup > 1)
+      throw new UnsupportedError(
+        'ClusterCoordinator with groups of several workers',
+        'a function reads and updates the parameters at the servers by itself, and the workers of a group get theirs from its first one: leave workersPerGroup out',
       );
     if (!Number.isInteger(deadlineMs) || deadlineMs < 1 || deadlineMs > LONGEST_MS)
       throw new ArgumentError(

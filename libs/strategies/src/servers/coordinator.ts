@@ -1,6 +1,6 @@
 /** The coordinator of parameter servers and workers: what a step, a prediction, a read or a write of the weights is among them. It lives in a thread of the program. */
 import { randomUUID } from 'node:crypto';
-import { GONE, type Peer, type Range, rangeOf, type Received, TaskError, type Tasks } from '@paceline/collectives';
+import { GONE, type Handler, type Peer, type Range, rangeOf, type Received, TaskError, type Tasks } from '@paceline/collectives';
 import { replicaRows } from '@paceline/learning';
 import type { ModelDescription } from '@paceline/spec';
 import type { TrainingPlan } from '../exchange.js';
@@ -8,13 +8,16 @@ import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';
 import { runInReplicas, type RunEnds } from './replica-runs.js';
 import type { GradientCodec } from './served-shard.js';
+import { groupPlans, type GroupPlan } from './worker-groups.js';
 import {
   CODES,
   bytesOf,
   textBytes,
   type About,
   type Begun,
+  type Predict,
   type Standing,
+  type Step,
   type StepFailure,
   type Stepped,
   type Train,
@@ -31,6 +34,8 @@ export interface CoordinatorOptions {
   readonly shares: readonly Share[];
   /** Compute threads of a worker. */
   readonly threads: number;
+  /** Workers that are one group, of which one speaks with the servers; 1: there are no groups. */
+  readonly workersPerGroup: number;
   readonly codec: GradientCodec;
   readonly deadlineMs: number;
   readonly joinDeadlineMs: number;
@@ -94,7 +99,19 @@ export class Coordinator {
   /** What the replicas of a worker kept is lost. */
   private forgotten: MemberGone | undefined;
 
-  constructor(private readonly options: CoordinatorOptions) {}
+  /** Of each worker, where it is one of several of a group. */
+  private readonly groups: readonly (GroupPlan | undefined)[];
+  /** What the servers count for the present parameters of each model, where workers hand them on. */
+  private readonly standing = new Map<number, number>();
+
+  constructor(private readonly options: CoordinatorOptions) {
+    const { shares, workers, workersPerGroup } = options;
+    this.groups = groupPlans(shares, workers, workersPerGroup);
+  }
+
+  private get hasGroups(): boolean {
+    return this.options.workersPerGroup > 1;
+  }
 
   /** All processes come, and forget what was before. @throws ClusterError, MemberGone */
   async begin(): Promise<void> {
@@ -121,7 +138,7 @@ export class Coordinator {
     const { model, plan, description, trainableLength } = opened;
     const { servers, workers, shares, codec } = this.options;
     this.models.set(model, opened);
-    const nodes = shares.flatMap((share) => share.nodes);
+    const nodes = shares.flatMap((share, worker) => this.sentBy(worker, share));
     await this.all(servers, 'open', (server) => ({
       body: {
         model,
@@ -131,11 +148,19 @@ export class Coordinator {
     await this.all(workers, 'open', (worker) => this.openedBy(worker, model, plan, description));
   }
 
+  /** The nodes that a worker sends to the servers. */
+  private sentBy(worker: number, { nodes }: Share): Share['nodes'] {
+    const group = this.groups[worker];
+    if (!group) return nodes;
+    return group.above === undefined ? group.nodes : [];
+  }
+
   async close(model: number): Promise<void> {
     const { servers, workers } = this.options;
     this.models.delete(model);
     this.trained.delete(model);
     this.committed.delete(model);
+    this.standing.delete(model);
     await this.all([...servers, ...workers], 'close', () => ({ body: { model } }));
   }
 
@@ -148,13 +173,19 @@ export class Coordinator {
   async write(model: number, { steps, parameters, slots }: Written): Promise<void> {
     const opened = this.models.get(model)!;
     const body: Write = { model, steps, hasParameters: parameters !== undefined, hasSlots: slots !== undefined };
-    await this.all(this.options.servers, 'write', (server) => ({
+    const answers = await this.all(this.options.servers, 'write', (server) => ({
       body,
       parts: [
         ...(parameters ? [bytesOf(this.part(opened, parameters, server))] : []),
         ...(slots ?? []).map((slot) => bytesOf(this.slotPart(opened, slot, server))),
       ],
     }));
+    this.stands(model, answers);
+  }
+
+  /** Without functions of workers, all servers have counted alike. */
+  private stands(model: number, answers: readonly Received[]): void {
+    this.standing.set(model, Math.max(...answers.map(({ body }) => (body as Standing).generation)));
   }
 
   /** @returns steps of the optimizer so far */
@@ -191,7 +222,7 @@ export class Coordinator {
     );
     if (ends.failures.length > 0) await this.all(this.options.servers, 'drop', () => ({ body: { model, round } }));
     else {
-      await this.all(this.options.servers, 'commit', () => ({ body: { model, round, count, step, rate } }));
+      this.stands(model, await this.all(this.options.servers, 'commit', () => ({ body: { model, round, count, step, rate } })));
       this.committed.set(model, round);
     }
     return ends;
@@ -256,10 +287,12 @@ export class Coordinator {
   }
 
   private dial(place: number, deadlineMs: number): Promise<Peer> {
-    const nothing = (): Promise<never> => Promise.reject(new TaskError('BAD_MESSAGE', 'a coordinator is asked for nothing'));
+    const nothing: Handler = (name) =>
+      name === 'awake' ? Promise.resolve({}) : Promise.reject(new TaskError('BAD_MESSAGE', 'a coordinator is asked for nothing'));
     const { servers, tasks } = this.options;
     return tasks.dial(place, deadlineMs, nothing, (why) => {
-      if (!servers.includes(place)) return;
+      // The others of a group wait for a worker, and no function of a coordinator can go to another one.
+      if (!servers.includes(place) && !this.hasGroups) return;
       this.lost ??= this.faultOf(new TaskError(GONE, why), place);
       for (const end of this.waiting) end(this.lost);
     });
@@ -267,7 +300,10 @@ export class Coordinator {
 
   private openedBy(worker: number, model: number, plan: TrainingPlan, description: ModelDescription) {
     const { shares, codec } = this.options;
-    return { body: { model }, parts: [textBytes({ ...plan, description, share: shares[worker]!, codec } satisfies WorkerPlan)] };
+    const group = this.groups[worker];
+    const own = group?.above === undefined ? codec : { ...codec, kind: 'none' as const }; // inside a group sums are float32
+    const opened: WorkerPlan = { ...plan, description, share: shares[worker]!, group, codec: own };
+    return { body: { model }, parts: [textBytes(opened)] };
   }
 
   /** What the processes are, by their places in the roster. */
@@ -283,7 +319,7 @@ export class Coordinator {
 
   private async compute(
     name: 'step' | 'predict',
-    body: object,
+    body: BatchNumbers & Partial<Pick<Step, 'rate' | 'round' | 'committed'> & Pick<Predict, 'rowsAtOnce'>>,
     { floats, plan }: OpenServed,
     count: number,
     buffers: BatchBuffers,
@@ -292,7 +328,8 @@ export class Coordinator {
     const outputs = (worker: number): Uint8Array[] =>
       floats.outputs.map((width, i) => this.rows(buffers.outputs[i]!, width, count, worker));
     const isRead = name === 'predict' || plan.readsOutputs;
-    const content = (worker: number) => ({ body: { ...body, readsOutputs: isRead }, parts: partsOf(worker) });
+    const served = this.hasGroups ? this.standing.get(body.model) : undefined;
+    const content = (worker: number) => ({ body: { ...body, served, readsOutputs: isRead }, parts: partsOf(worker) });
     const answers = await this.whileServersAreThere(() => this.all(this.options.workers, name, content, isRead ? outputs : undefined));
     const stepped = answers.map((answer) => answer.body as Stepped);
     return { losses: Float64Array.from(stepped.flatMap(({ losses }) => losses)), failures: stepped.flatMap(({ failures }) => failures) };
@@ -348,10 +385,13 @@ export class Coordinator {
     into?: (index: number) => readonly Uint8Array[],
   ): Promise<Received[]> {
     const results = await Promise.allSettled(places.map((place, i) => this.ask(place, name, content(i), into?.(i))));
-    const faults = results.flatMap((result, i) => (result.status === 'rejected' ? [this.faultOf(result.reason, places[i]!)] : []));
-    // A worker that misses a server says so; the server itself is named first.
-    const fault = faults.find((each) => !(each instanceof MemberGone)) ?? faults[0];
-    if (fault) throw fault;
+    const faults = results.flatMap((result, i) =>
+      result.status === 'rejected' ? [{ place: places[i]!, fault: this.faultOf(result.reason, places[i]!) }] : [],
+    );
+    // A worker that misses another process says so; the one that is gone itself is named first.
+    const isOwn = ({ place, fault }: (typeof faults)[number]): boolean => fault instanceof MemberGone && fault.places.includes(place);
+    const found = faults.find(({ fault }) => !(fault instanceof MemberGone)) ?? faults.find(isOwn) ?? faults[0];
+    if (found) throw found.fault;
     return results.map((result) => (result as PromiseFulfilledResult<Received>).value);
   }
 

@@ -18,6 +18,7 @@ export interface CoordinatorInit {
   readonly shares: readonly Share[];
   /** Compute threads of a worker. */
   readonly threads: number;
+  readonly workersPerGroup: number;
   readonly codec: GradientCodec;
   readonly deadlineMs: number;
   readonly joinDeadlineMs: number;

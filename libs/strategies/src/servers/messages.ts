@@ -11,14 +11,16 @@
  * | coordinator, all | `close` | `{ model }` | | |
  * | coordinator, all | `train` | Train: all but the frozen variables | | |
  * | coordinator, server | `write` | Write | its range of the parameters, of each slot, where it has them | `{ generation, steps }` |
- * | coordinator, worker; server | `read` | `{ model, session }` | | `{ generation, steps }`, its range of the parameters |
+ * | coordinator, worker; server | `read` | Read | | `{ generation, steps }`, its range of the parameters |
  * | coordinator, server | `slots` | `{ model }` | | its range of each slot |
  * | coordinator, worker | `step` | Step | rows of the worker: inputs, targets, weights | Stepped, and outputs where they are read |
  * | coordinator, worker | `predict` | Predict | rows of the worker: inputs | Stepped, outputs |
- * | worker, server | `sums` | `{ model, session, round, nodes }` | for each node its range of the sum | |
+ * | worker, server | `sums` | Sums | for each node its range of the sum | |
+ * | worker, worker above it in a group | `read`, `sums` | as to a server, of the range of the server that they name | | |
  * | coordinator, server | `commit` | `{ model }` and Commit | | `{ generation, steps }` |
  * | coordinator, server | `drop` | `{ model, round }` | | |
  * | worker, server | `push` | `{ model, session, rate }` | its range of a gradient | `{ generation, steps }` |
+ * | worker of a group; the coordinator, a worker below | `awake` | while it is in a step: it does not stand still | | |
  * | coordinator, worker | `call` | Call | arguments, encoded | the result, encoded |
  * | coordinator, worker | `load` | Load: a function for the replicas | | |
  * | coordinator, worker | `run` | the function | arguments of its replicas, encoded | Reached; the sums of its nodes, or the results, encoded |
@@ -32,6 +34,7 @@ import type { NamedFunction } from '../replicas/replica-function.js';
 import type { CommonPoint } from '../threads/meeting.js';
 import type { FromThread, Share } from '../threads/protocol.js';
 import type { Commit, GradientCodec, ShardPlan } from './served-shard.js';
+import type { GroupPlan } from './worker-groups.js';
 
 export interface Begin {
   /** UUID. Workers name it to the servers, so that those of an earlier coordinator are not heard. */
@@ -65,6 +68,8 @@ export interface DescribeText {
 export interface WorkerPlan extends TrainingPlan {
   readonly description: ModelDescription;
   readonly share: Share;
+  /** Where several workers are a group. */
+  readonly group?: GroupPlan | undefined;
   readonly codec: GradientCodec;
 }
 
@@ -94,6 +99,12 @@ export interface OfSession extends OfModel {
   readonly session: string;
 }
 
+export interface Read extends OfSession {
+  /** In a group: the parameters that count, by the coordinator's count, and the server whose range is wanted. */
+  readonly generation?: number;
+  readonly server?: number;
+}
+
 export interface Standing {
   readonly generation: number;
   readonly steps: number;
@@ -102,6 +113,8 @@ export interface Standing {
 export interface Predict extends OfModel {
   /** The parameters that count. */
   readonly generation: number;
+  /** In groups: what the servers count for these parameters. */
+  readonly served?: number | undefined;
   readonly count: number;
   readonly step: number;
   readonly rowsAtOnce: number;
@@ -109,6 +122,8 @@ export interface Predict extends OfModel {
 
 export interface Step extends OfModel, Commit {
   readonly generation: number;
+  /** As in Predict. */
+  readonly served?: number | undefined;
   /** The last round of the model that counts; 0: none yet. */
   readonly committed: number;
   /** Metrics read the outputs. */
@@ -147,6 +162,10 @@ export interface Meet {
 export interface Sums extends OfSession {
   readonly round: number;
   readonly nodes: readonly Node[];
+  /** In a group: the server whose range it is. */
+  readonly server?: number;
+  /** In a group: a replica has failed, of this worker or of one below it, and no sums come in this round. */
+  readonly hasFailed?: boolean;
 }
 
 export type CommitShard = OfModel & Commit;
@@ -159,6 +178,8 @@ export const CODES = {
   unsupported: 'UNSUPPORTED',
   /** A parameter server that a worker cannot reach. */
   member: 'MEMBER',
+  /** Parameters of another generation than a step needs. */
+  generation: 'GENERATION',
   function: 'FUNCTION',
   replica: 'REPLICA',
 } as const;

@@ -1,5 +1,5 @@
 /** One model in a worker: its engines in the compute threads, and the memory where rows come and gradients are added up. */
-import { type Range, rangeOf } from '@paceline/collectives';
+import { type Range, rangeOf, TreeSum } from '@paceline/collectives';
 import type { Kernels } from '@paceline/kernels';
 import { createLayout, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength } from '@paceline/spec';
@@ -17,6 +17,7 @@ import {
 } from '../threads/protocol.js';
 import type { ThreadPool } from '../threads/thread-pool.js';
 import { keepsRest, packedSums } from '../members/packed-sums.js';
+import { GroupSums, type Below } from './group-sums.js';
 import { PackedRange } from './packed-range.js';
 import { answered, bytesOf, type Predict, type Step, type Stepped, type WorkerPlan } from './messages.js';
 
@@ -46,6 +47,12 @@ export class ServedModel {
   trained: readonly Range[];
   private readonly parameters: Float32Array;
   private readonly sums: readonly Float32Array[];
+  /** In a group: what comes of the workers below. */
+  readonly below: GroupSums | undefined;
+  /** Where their sums are copied to be added, by worker and node. */
+  private readonly belowVectors: readonly (readonly Float32Array[])[];
+  /** In a group: the sums with those of the workers below, by server and node of the group. */
+  private readonly wholes = new Map<number, readonly Float32Array[]>();
   /** With a codec: the range of each server, and a message for each node. */
   private readonly packed: readonly Packed[] | undefined;
   private readonly kernels: Kernels;
@@ -70,11 +77,15 @@ export class ServedModel {
     const ranges = packing && Array.from({ length: servers }, (_, server) => new PackedRange(packing, this.range(server)));
     const rests = keepsRest(codec.kind);
     const ofNode = ({ bytes, trained }: PackedRange): number => aligned(bytes) + (rests ? aligned(trained * 4) : 0);
-    const packedBytes = (ranges ?? []).reduce((sum, range) => sum + ofNode(range) * share.nodes.length, 0);
+    const { nodes } = this;
+    const packedBytes = (ranges ?? []).reduce((sum, range) => sum + ofNode(range) * nodes.length, 0);
+    const below = plan.group?.below ?? [];
+    const vectorBytes = aligned(this.layout.totalLength * 4);
+    const belowBytes = below.reduce((sum, worker) => sum + worker.nodes.length * vectorBytes, 0);
     const { arena, memory }: { arena: ReturnType<typeof placed>['arena']; memory: ModelMemory } = placed(this.layout, {
       share,
       slots: [],
-      placement: ranges && { scratch: packedBytes / 4, own: undefined },
+      placement: { scratch: (packedBytes + belowBytes) / 4, own: undefined },
       isLocal: false,
     });
     this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
@@ -87,12 +98,15 @@ export class ServedModel {
     };
     this.packed = ranges?.map((range) => ({
       range,
-      messages: share.nodes.map(() => arena.bytes(room(range.bytes), range.bytes)),
+      messages: nodes.map(() => arena.bytes(room(range.bytes), range.bytes)),
       // They begin as zeros, as all of the arena does.
-      rests: share.nodes.map(() => (rests ? arena.f32(room(range.trained * 4), range.trained) : undefined)),
+      rests: nodes.map(() => (rests ? arena.f32(room(range.trained * 4), range.trained) : undefined)),
       keptCount: 0,
       sent: undefined,
     }));
+    this.belowVectors = below.map((worker) => worker.nodes.map(() => arena.f32(room(vectorBytes), this.layout.totalLength)));
+    const rangeBytes = Array.from({ length: servers }, (_, server) => this.range(server).length * 4);
+    this.below = plan.group && new GroupSums(below, rangeBytes);
     this.kernels = arena.kernels;
     this.header = new Float64Array(memory.header);
     this.losses = new Float64Array(memory.losses);
@@ -105,8 +119,52 @@ export class ServedModel {
     for (const answer of pool.ask({ kind: 'open', ...opened })) answered(answer);
   }
 
+  /** What this worker sends on: over its replicas, and in a group over those of the workers below. */
   get nodes(): WorkerPlan['share']['nodes'] {
-    return this.plan.share.nodes;
+    return this.plan.group?.nodes ?? this.plan.share.nodes;
+  }
+
+  /** Place in the roster of the worker that stands for the servers; undefined where this one speaks with them. */
+  get above(): number | undefined {
+    return this.plan.group?.above;
+  }
+
+  hasBelow(place: number): boolean {
+    return this.plan.group?.below.some((worker) => worker.place === place) === true;
+  }
+
+  /** Adds what the workers below have sent to the sums here, over the range of a server, in the order of the reduction tree. */
+  addBelow(server: number, below: readonly Below[]): void {
+    const { share } = this.plan;
+    const preferred = this.part(this.sums[0]!, server);
+    const { kernels } = this;
+    const sum = new TreeSum(
+      share.replicas,
+      this.nodes,
+      (into, from) => kernels.add(into.byteOffset, from.byteOffset, into.length),
+      preferred,
+    );
+    const finished = new Map<number, Float32Array>();
+    const insert = (node: (typeof share.nodes)[number], values: Float32Array): void => {
+      const whole = sum.insert(0, node, values);
+      if (whole) finished.set(whole.node.lo, whole.values);
+    };
+    for (const [i, node] of share.nodes.entries()) insert(node, this.part(this.sums[i]!, server));
+    for (const [worker, { nodes, parts }] of below.entries())
+      for (const [i, node] of nodes.entries()) {
+        const values = this.part(this.belowVectors[worker]![i]!, server);
+        bytesOf(values).set(parts[i]!);
+        insert(node, values);
+      }
+    this.wholes.set(
+      server,
+      this.nodes.map(({ lo }) => finished.get(lo)!),
+    );
+  }
+
+  /** The sum of a node that is sent on. */
+  private sum(node: number, server: number): Float32Array {
+    return this.wholes.get(server)?.[node] ?? this.part(this.sums[node]!, server);
   }
 
   /** Where the parameters of each server belong, in a vector of the whole model. */
@@ -117,11 +175,11 @@ export class ServedModel {
   /** The sums of the nodes, of the range of a server, once for each round: with error feedback they get what the sums before have left out. */
   sumsFor(server: number, round: number): readonly Uint8Array[] {
     const packed = this.packed?.[server];
-    if (!packed) return this.sums.map((sum) => bytesOf(this.part(sum, server)));
+    if (!packed) return this.nodes.map((_, node) => bytesOf(this.sum(node, server)));
     const { range, messages, rests, keptCount } = packed;
     const growth = keptCount > 0 ? this.count / keptCount : 1;
     for (const [i, { lo }] of this.nodes.entries()) {
-      const [sum, rest, key] = [this.part(this.sums[i]!, server), rests[i], { round, server, lo }];
+      const [sum, rest, key] = [this.sum(i, server), rests[i], { round, server, lo }];
       // A batch without rows has no gradient: what is kept stays for the next one.
       if (rest && this.count > 0) range.packWith(sum, rest, messages[i]!, key, this.kernels, growth);
       else range.pack(sum, messages[i]!, key);
@@ -137,7 +195,7 @@ export class ServedModel {
       packed.sent = undefined;
       if (sent?.round !== committed) continue;
       packed.keptCount = sent.count;
-      for (const [i, rest] of rests.entries()) if (rest) range.keepRest(this.part(this.sums[i]!, server), rest, messages[i]!, this.kernels);
+      for (const [i, rest] of rests.entries()) if (rest) range.keepRest(this.sum(i, server), rest, messages[i]!, this.kernels);
     }
   }
 

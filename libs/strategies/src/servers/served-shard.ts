@@ -152,6 +152,7 @@ export class ServedShard {
     for (const [i, { lo, hi }] of nodes.entries()) {
       const place = this.plan.nodes.findIndex((node) => node.lo === lo && node.hi === hi);
       if (place < 0) throw new ArgumentError(`the sum of the replicas ${lo} to ${hi - 1} is of no worker`);
+      if (this.here.has(place)) throw new ArgumentError(`the sum of the replicas ${lo} to ${hi - 1} came twice in round ${round}`);
       if (this.encoded) this.decode(this.encoded, place, values[i]);
       else this.write(this.gradients[place]!, values[i]);
       this.here.set(place, { lo, hi });

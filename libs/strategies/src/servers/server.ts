@@ -30,6 +30,8 @@ export interface ServerOptions {
 interface Host {
   handlerOf(from: number): Handler;
   left(from: number): void;
+  /** It is connected. */
+  joined?(from: number, peer: Peer): void;
 }
 
 const KNOWN = ['secret', 'transport', 'listenHost'];
@@ -76,7 +78,7 @@ export class Server {
     const at = { listenHost: options.listenHost ?? listenHost, secret: secretOf(NAME, options.secret) };
     const tasks = new Tasks({ roster, self, kind: options.transport ?? 'auto', clock: processClock, ...at });
     const servers = roster.tasks.flatMap(({ task: { type } }, place) => (type === 'ps' ? [place] : []));
-    const host = task.type === 'ps' ? new ParameterHost() : new WorkerHost({ tasks, servers });
+    const host = task.type === 'ps' ? new ParameterHost() : new WorkerHost({ tasks, servers, clock: processClock });
     const { host: name, port } = roster.tasks[self]!;
     const listener = await tasks.listen((arrival) => server.serve(tasks, host, arrival));
     const server = new Server(task, `${name}:${port}`, async () => {
@@ -112,6 +114,7 @@ export class Server {
       },
     );
     this.peers.add(peer);
+    host.joined?.(arrival.from, peer);
   }
 
   private about(host: Host): About {

@@ -25,7 +25,7 @@ const tasks = new Tasks({
     connect: () => new Promise((_, reject) => dials.push(() => reject(new Error('refused')))),
   },
 });
-const host = new WorkerHost({ tasks, servers: [2] });
+const host = new WorkerHost({ tasks, servers: [2], clock: processClock });
 const asked = (name: string, body: object, parts: Uint8Array[] = []): Promise<Content> =>
   host.handlerOf(COORDINATOR)(name, { body, parts });
 afterAll(() => host.close());

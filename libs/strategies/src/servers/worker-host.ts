@@ -3,15 +3,19 @@
  *
  *     rows come -> parameters of the generation are read from every server, unless they are here -> gradients, added up inside the process
  *     -> every server gets its range of the sums -> losses go to the coordinator, which commits the round at the servers
+ *
+ * In a group of several workers (worker-groups.ts) the leader does so; for the others the worker above them stands for the servers.
  */
 import {
   COORDINATOR,
+  GONE,
   TaskError,
   type Content,
   type Handler,
   type Peer,
   type Range,
   type Received,
+  type TaskPlace,
   type Tasks,
 } from '@paceline/collectives';
 import { UnsupportedError } from '../errors.js';
@@ -29,28 +33,52 @@ import {
   type Meet,
   type OfModel,
   type Predict,
+  type Read,
   type Reached,
+  type Standing,
   type Step,
+  type Sums,
   type Train,
   type WorkerPlan,
 } from './messages.js';
 import { FunctionHost } from './function-host.js';
+import { GroupWorker } from './group-worker.js';
 import { packed, unpacked, type FunctionCall, type ServedValues } from './function-protocol.js';
 import { RunHost } from './run-host.js';
 import { ServedModel } from './served-model.js';
+import { missing } from './waits.js';
 
 export interface WorkerHostOptions {
   readonly tasks: Tasks;
   /** Places of the parameter servers in the roster, in their order. */
   readonly servers: readonly number[];
+  readonly clock: TaskPlace['clock'];
 }
+/** A generation of the parameters of a model. */
+type Wanted = OfModel & Pick<Step, 'generation' | 'served'>;
 
 const isIn = (ranges: readonly Range[], at: number): boolean => ranges.some(({ offset, length }) => at >= offset && at < offset + length);
 
 const NO_REQUESTS: Handler = (name) =>
-  Promise.reject(new TaskError('BAD_MESSAGE', `a parameter server asks for nothing, and not for "${name}"`));
+  name === 'awake'
+    ? Promise.resolve({})
+    : Promise.reject(new TaskError('BAD_MESSAGE', `a parameter server asks for nothing, and not for "${name}"`));
 
-/** A parameter server, from when it is dialled. */
+/** What a worker above says when it has lost the session or its threads. */
+const LOST: ReadonlySet<string> = new Set([CODES.session, CODES.thread]);
+/** For a word that only saves a wait. */
+const TELL_MS = 1_000;
+
+/** @throws the fault of the first that has one, when all have ended */
+async function whenAll<T>(all: readonly Promise<T>[]): Promise<T[]> {
+  const ended = await Promise.allSettled(all);
+  return ended.map((result) => {
+    if (result.status === 'fulfilled') return result.value;
+    throw result.reason as Error;
+  });
+}
+
+/** A parameter server or the worker above, from when it is dialled. */
 interface Dialled {
   readonly coming: Promise<Peer>;
   peer: Peer | undefined;
@@ -67,13 +95,18 @@ export class WorkerHost {
   private dialling = new AbortController();
 
   private functions = this.functionHost();
+  /** Other workers of its group. */
+  private readonly group: GroupWorker;
 
-  constructor(private readonly options: WorkerHostOptions) {}
+  constructor(private readonly options: WorkerHostOptions) {
+    const { clock, tasks } = options;
+    this.group = new GroupWorker({ clock, names: tasks.names, modelOf: (of) => this.modelOf(of), begun: () => this.begun });
+  }
 
   handlerOf(from: number): Handler {
     return async (name, received) => {
-      if (from !== COORDINATOR) throw new TaskError('BAD_MESSAGE', 'a worker is asked by its coordinator alone');
       try {
+        if (from !== COORDINATOR) return await this.group.asked(from, name, received);
         return await this.asked(name, received);
       } catch (error) {
         if (error instanceof UnsupportedError) throw new TaskError(CODES.unsupported, JSON.stringify([error.what, error.reason]));
@@ -82,7 +115,12 @@ export class WorkerHost {
     };
   }
 
+  joined(from: number, peer: Peer): void {
+    this.group.joined(from, peer);
+  }
+
   left(from: number): void {
+    this.group.left(from);
     if (from !== COORDINATOR) return;
     if (this.runs.isUnderWay) void this.pool?.dispose(); // nobody would tell its replicas to go on
     this.forget();
@@ -128,7 +166,7 @@ export class WorkerHost {
         this.modelOf(body as Train).trained = (body as Train).ranges;
         return {};
       case 'step':
-        return this.step(body as Step, parts);
+        return this.inGroup(body as Step, (model) => this.step(model, body as Step, parts));
       case 'call':
         return this.functions.call(unpacked<FunctionCall>(parts[0])).then((value) => ({ parts: [packed(value)] }));
       case 'load': {
@@ -140,7 +178,7 @@ export class WorkerHost {
       case 'meet':
         return this.reached(this.runs.meet((body as Meet).goesOn, parts[0]));
       case 'predict':
-        return this.predict(body as Predict, parts);
+        return this.inGroup(body as Predict, (model) => this.predict(model, body as Predict, parts));
       default:
         throw new TaskError('BAD_MESSAGE', `a worker knows no request "${name}"`);
     }
@@ -168,6 +206,7 @@ export class WorkerHost {
   }
 
   private forget(): void {
+    this.group.end();
     for (const model of this.models.values()) model.close();
     this.models.clear();
   }
@@ -183,36 +222,73 @@ export class WorkerHost {
     throw new TaskError(CODES.session, `there is no model ${model} at this worker: it was started again`);
   }
 
-  private async step(step: Step, parts: readonly Uint8Array[]): Promise<Content> {
-    const model = this.modelOf(step);
-    await this.load(model, step);
-    const stepped = await model.step(step, parts);
-    if (stepped.failures.length > 0) return { body: stepped };
-    const { session, deadlineMs } = this.begun!;
-    const { round } = step;
-    await this.atAll((peer, server) =>
-      peer.request(
-        'sums',
-        { body: { model: step.model, session, round, nodes: model.nodes }, parts: model.sumsFor(server, round) },
-        { deadlineMs },
-      ),
-    );
-    return { body: stepped, parts: step.readsOutputs ? model.outputs(step.count) : [] };
+  private async inGroup(of: OfModel, work: (model: ServedModel) => Promise<Content>): Promise<Content> {
+    const model = this.modelOf(of);
+    return model.below ? this.group.awake(this.begun!.deadlineMs, () => work(model)) : work(model);
   }
 
-  private async predict(predict: Predict, parts: readonly Uint8Array[]): Promise<Content> {
-    const model = this.modelOf(predict);
+  private async step(model: ServedModel, step: Step, parts: readonly Uint8Array[]): Promise<Content> {
+    let isTold = false;
+    try {
+      await this.load(model, step);
+      const stepped = await model.step(step, parts);
+      isTold = stepped.failures.length === 0 && (await this.send(model, step));
+      return { body: stepped, parts: step.readsOutputs && stepped.failures.length === 0 ? model.outputs(step.count) : [] };
+    } finally {
+      if (!isTold) await this.tellFailed(model, step);
+    }
+  }
+
+  /** The sums go on. @returns false where a worker below has none: there is no sum of the group */
+  private async send(model: ServedModel, { model: number, round }: Step): Promise<boolean> {
+    const { session, deadlineMs } = this.begun!;
+    const sent = await this.atAll(async (peer, server) => {
+      if (model.below) {
+        const below = await this.group.sums(model, round, server);
+        if (below === 'failed') return false;
+        model.addBelow(server, below);
+      }
+      const body: Sums = { model: number, session, round, nodes: model.nodes, server };
+      await peer.request('sums', { body, parts: model.sumsFor(server, round) }, { deadlineMs });
+      return true;
+    }, model.above);
+    return !sent.includes(false);
+  }
+
+  /** The worker above would wait for the sums of this one. */
+  private async tellFailed({ above }: ServedModel, { model, round }: Step): Promise<void> {
+    if (above === undefined) return;
+    const body: Sums = { model, session: this.begun!.session, round, nodes: [], hasFailed: true };
+    try {
+      await (await this.peer(above, TELL_MS)).request('sums', { body }, { deadlineMs: TELL_MS });
+    } catch (error) {
+      // It is gone or waits no longer: the coordinator hears of what happened here all the same.
+      if (!(error instanceof TaskError)) throw error;
+    }
+  }
+
+  private async predict(model: ServedModel, predict: Predict, parts: readonly Uint8Array[]): Promise<Content> {
     await this.load(model, predict);
     return { body: await model.predict(predict, parts), parts: model.outputs(predict.count) };
   }
 
   /** The parameters of a generation, of all servers. */
-  private async load(model: ServedModel, { generation, model: number }: OfModel & { readonly generation: number }): Promise<void> {
+  private async load(model: ServedModel, { generation, model: number, served }: Wanted): Promise<void> {
     if (model.generation === generation) return;
     const { session, deadlineMs } = this.begun!;
     const places = model.places();
     model.generation = -1;
-    await this.atAll((peer, server) => peer.request('read', { body: { model: number, session } }, { deadlineMs, into: [places[server]!] }));
+    const ranges = this.eachServer(async (peer, server) => {
+      const body: Read = { model: number, session, generation, server };
+      const standing = (await peer.request('read', { body }, { deadlineMs, into: [places[server]!] })).body as Standing;
+      if (served === undefined || standing.generation === served) return standing;
+      throw new TaskError(
+        CODES.generation,
+        `${peer.name} gave parameters of generation ${standing.generation}, and this step needs those of ${served}: nothing was computed with them`,
+      );
+    }, model.above);
+    this.group.loads(model, { generation, ranges });
+    await whenAll(ranges);
     model.generation = generation;
   }
 
@@ -245,27 +321,33 @@ export class WorkerHost {
     });
   }
 
-  /** @throws TaskError MEMBER naming a server that cannot be reached */
-  private async atAll<T>(act: (peer: Peer, server: number) => Promise<T>): Promise<T[]> {
+  private atAll<T>(act: (peer: Peer, server: number) => Promise<T>, above?: number): Promise<T[]> {
+    return whenAll(this.eachServer(act, above));
+  }
+
+  /** @param above who stands for all servers. Each throws TaskError MEMBER naming who cannot be reached */
+  private eachServer<T>(act: (peer: Peer, server: number) => Promise<T>, above?: number): Promise<T>[] {
     const { servers, tasks } = this.options;
-    const all = await Promise.allSettled(servers.map(async (place, server) => act(await this.peer(place), server)));
-    return all.map((result, server) => {
-      if (result.status === 'fulfilled') return result.value;
-      const reason = result.reason as Error;
-      if (reason instanceof TaskError && reason.code !== 'GONE') throw reason;
-      throw new TaskError(CODES.member, JSON.stringify([servers[server], `${tasks.names[servers[server]!]!}: ${reason.message}`]));
+    return servers.map(async (own, server) => {
+      const place = above ?? own;
+      try {
+        return await act(await this.peer(place), server);
+      } catch (error) {
+        const isMissed = !(error instanceof TaskError) || error.code === GONE || (above !== undefined && LOST.has(error.code));
+        throw isMissed ? missing(place, `${tasks.names[place]!}: ${(error as Error).message}`) : error;
+      }
     });
   }
 
-  /** A server has one connection for each worker: callers that come while it is dialled wait for it, or fail with it. */
-  private async peer(place: number): Promise<Peer> {
+  /** A server, or a worker above, has one connection for each worker: callers that come while it is dialled wait for it, or fail with it. */
+  private async peer(place: number, deadlineMs = this.begun!.deadlineMs): Promise<Peer> {
     const known = this.peers.get(place);
     const peer = await known?.coming;
     if (peer?.isOpen) return peer;
     const newer = this.peers.get(place);
     if (newer && newer !== known) return newer.coming;
     const { signal } = this.dialling;
-    const coming = this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS, undefined, signal);
+    const coming = this.options.tasks.dial(place, deadlineMs, NO_REQUESTS, undefined, signal);
     const dialled: Dialled = { coming, peer: undefined };
     this.peers.set(place, dialled);
     coming.then(

@@ -1,0 +1,213 @@
+/** Groups of several workers: bits, bytes at the servers, what goes wrong, and mistakes that were planted. */
+import type { Content, Handler, Received } from '@paceline/collectives';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { MemberGone } from './coordinator.js';
+import { GroupCluster, ROWS, type Training } from './group-cluster.fixture.js';
+import type { Sums } from './messages.js';
+
+const WORKERS = 4;
+let cluster: GroupCluster;
+beforeAll(async () => void (cluster = await GroupCluster.start(WORKERS)));
+afterAll(() => cluster.dispose());
+afterEach(() => cluster.reset());
+
+const STEPS = 4;
+async function trained(workersPerGroup: number, options: Parameters<GroupCluster['train']>[1] = {}) {
+  const training = await cluster.train(workersPerGroup, options);
+  const losses: (readonly number[])[] = [];
+  losses.push((await training.step()).losses);
+  cluster.asked.clear();
+  const before = cluster.serverBytes();
+  for (let i = 1; i < STEPS; i++) losses.push((await training.step()).losses);
+  const bytes = (cluster.serverBytes() - before) / (STEPS - 1);
+  const asked = new Set(cluster.asked);
+  const [outputs, parameters] = [await training.predict(), await training.parameters()];
+  training.end();
+  return { bytes, asked, ends: { losses, outputs, parameters }, whole: training.bytes };
+}
+
+it('groups of two and of four workers have the bits of plain parameter servers, and groups / workers of the bytes at the servers', async () => {
+  const plain = await trained(1);
+  expect(plain.bytes).toBe(2 * WORKERS * plain.whole);
+  for (const size of [2, 4]) {
+    const { bytes, asked, ends } = await trained(size);
+    expect(ends).toEqual(plain.ends);
+    expect(bytes).toBe((plain.bytes * (WORKERS / size)) / WORKERS);
+    const askers = (servers: readonly number[]): string[] =>
+      [...asked].filter((pair) => servers.includes(Number(pair.split(' ')[1])) && !pair.startsWith('0 ')).sort();
+    const leaders = cluster.workers.filter((_, worker) => worker % size === 0);
+    expect(askers(cluster.servers)).toEqual(leaders.flatMap((leader) => cluster.servers.map((server) => `${leader} ${server}`)));
+    expect(askers(cluster.workers)).toEqual(size === 2 ? ['2 1', '4 3'] : ['2 1', '3 1', '4 3']);
+  }
+});
+
+it('a codec encodes the sum of a group once: the bytes are those of the groups, and every session has the same bits', async () => {
+  const [plain, one, again] = [
+    await trained(1, { codec: 'int8' }),
+    await trained(2, { codec: 'int8' }),
+    await trained(2, { codec: 'int8' }),
+  ];
+  expect(again.ends).toEqual(one.ends);
+  expect(one.bytes).toBe(plain.bytes / 2);
+  const feedback = await trained(4, { codec: 'sign' });
+  expect(feedback.ends).toEqual((await trained(4, { codec: 'sign' })).ends);
+  expect(feedback.bytes).toBeLessThan(one.bytes);
+});
+
+it('a replica that fails in any worker of a group is told, nothing has changed, and training goes on', async () => {
+  const ends = [];
+  for (const size of [1, 4]) {
+    const training = await cluster.train(size);
+    await training.step();
+    const before = await training.parameters();
+    for (const replica of [3, 2, 1, 0]) {
+      const { failures } = await training.step(replica * (ROWS / WORKERS));
+      expect(failures).toMatchObject([{ replica }]);
+      expect(await training.parameters()).toBe(before);
+      await training.predict();
+    }
+    const { losses } = await training.step();
+    ends.push({ losses, parameters: await training.parameters() });
+    training.end();
+  }
+  expect(ends[1]).toEqual(ends[0]);
+});
+
+/** The fault of a step that cannot be taken, and how long it took. */
+async function faultOf(training: Training): Promise<{ readonly fault: Error; readonly tookMs: number }> {
+  const begunMs = performance.now();
+  const fault = await training.step().then(
+    () => new Error('the step was taken'),
+    (error: unknown) => error as Error,
+  );
+  return { fault, tookMs: performance.now() - begunMs };
+}
+
+it.each([
+  ['a worker below the leader', 2],
+  ['one in the middle', 3],
+  ['the leader', 1],
+])('%s that dies, in a step or between two, is named at once; the next session trains', async (_, victim) => {
+  for (const isInStep of [true, false]) {
+    const training = await cluster.train(4);
+    await training.step();
+    let killed: Promise<void> | undefined;
+    if (isInStep)
+      cluster.plants.set(victim, async (_from, name, received, own) => {
+        if (name !== 'step') return own(name, received);
+        await (killed = cluster.kill(victim));
+        return {};
+      });
+    else await (killed = cluster.kill(victim));
+    const { fault, tookMs } = await faultOf(training);
+    expect(killed).toBeDefined();
+    expect(fault).toBeInstanceOf(MemberGone);
+    expect((fault as MemberGone).places, fault.message).toEqual([victim]);
+    expect(fault.message).toContain('its process has died or was ended');
+    expect(tookMs).toBeLessThan(10_000);
+    expect(await faultOf(training)).toMatchObject({ fault: { places: [victim] } });
+    training.end();
+    cluster.plants.clear();
+    await killed;
+    await cluster.serve(victim);
+  }
+  expect((await trained(4)).ends.losses).toHaveLength(STEPS);
+});
+
+it.each([
+  ['a worker below the leader', 2],
+  ['one below another', 4],
+  ['the leader', 1],
+])('%s that stands still is named after the deadline, by whoever waits for it', async (_, victim) => {
+  const training = await cluster.train(4, { deadlineMs: 1_500 });
+  await training.step();
+  let isHeld = false;
+  cluster.plants.set(victim, (_from, name, received, own) => {
+    if (name !== 'step') return own(name, received);
+    isHeld = true;
+    return new Promise(() => undefined);
+  });
+  const { fault, tookMs } = await faultOf(training);
+  expect(isHeld).toBe(true);
+  expect((fault as MemberGone).places, fault.message).toEqual([victim]);
+  expect(tookMs).toBeLessThan(20_000);
+  training.end();
+});
+
+describe('mistakes that were planted are found:', () => {
+  it('a sum that comes twice, from a worker or from a group', async () => {
+    for (const place of [1, cluster.servers[0]!]) {
+      const training = await cluster.train(2);
+      await training.step();
+      cluster.plants.set(place, async (_, name, received, own) => {
+        if (name === 'sums') await own(name, received);
+        return own(name, received);
+      });
+      expect((await faultOf(training)).fault.message).toMatch(/the sum of the replicas .* came twice in round/);
+      training.end();
+      cluster.plants.clear();
+    }
+  });
+
+  it('a sum of other replicas, of the round before, and of a worker that is not below', async () => {
+    const messages = [];
+    const isSum = (name: string, { body }: Received): boolean => name === 'sums' && (body as Sums).hasFailed !== true;
+    for (const change of [{ nodes: [{ lo: 0, hi: 1 }] }, { round: 1 }, { session: 'another' }]) {
+      const training = await cluster.train(4);
+      await training.step();
+      await training.step();
+      cluster.plants.set(3, (_, name, received, own) =>
+        own(name, isSum(name, received) ? { ...received, body: { ...(received.body as object), ...change } } : received),
+      );
+      messages.push((await faultOf(training)).fault.message);
+      training.end();
+      cluster.plants.clear();
+    }
+    expect(messages[0]).toContain('sums of other replicas than 3 to 3 came');
+    expect(messages[1]).toMatch(/a sum of round 1 came in round \d+/);
+    expect(messages[2]).toContain('serves another session');
+  });
+
+  it('parameters of two generations that are handed on', async () => {
+    const training = await cluster.train(4);
+    const first = new Map<string, Content>();
+    let hasFired = false;
+    cluster.plants.set(3, async (_, name, received, own) => {
+      const { server } = received.body as { readonly server?: number };
+      const answer = await own(name, received);
+      if (name !== 'read' || server !== 1) return answer;
+      const old = first.get('1') ?? { body: answer.body, parts: answer.parts!.map((part) => part.slice()) };
+      first.set('1', old);
+      hasFired ||= old.body !== answer.body;
+      return old;
+    });
+    await training.step();
+    const { fault } = await faultOf(training);
+    expect(hasFired).toBe(true);
+    expect(fault.message).toMatch(/worker 2 .* gave parameters of generation \d+, and this step needs those of \d+: nothing was computed/);
+    training.end();
+  });
+
+  it('a group whose sum is counted twice, and a part of it that is old: other bits', async () => {
+    const { ends } = await trained(2);
+    const doubled = (part: Uint8Array): Uint8Array => {
+      const floats = new Float32Array(part.slice().buffer);
+      return new Uint8Array(floats.map((value) => 2 * value).buffer);
+    };
+    let old: readonly Uint8Array[] | undefined;
+    for (const plant of [
+      async (name: string, received: Received, own: Handler) =>
+        own(name, name === 'sums' ? { ...received, parts: received.parts.map(doubled) } : received),
+      async (name: string, received: Received, own: Handler) => {
+        const answer = await own(name, received);
+        if (name !== 'read') return answer;
+        old ??= answer.parts!.map((part) => part.slice());
+        return { ...answer, parts: old };
+      },
+    ]) {
+      cluster.plants.set(1, (from, name, received, own) => (from === 0 ? own(name, received) : plant(name, received, own)));
+      expect((await trained(2)).ends.parameters).not.toBe(ends.parameters);
+      cluster.plants.clear();
+    }
+  });
+});
