@@ -48,7 +48,7 @@ export function addVerify(program: Command, act: Act): void {
     .option(
       '--strategy <names>',
       'strategies for recorded trainings: one-device, mirrored, central-storage, model-parallel, tpu, multi-worker-mirrored (with :direct, :ring, :tree or :hierarchical for one topology\n' +
-        'of the library), parameter-server, hybrid, local-update; several with commas between them (default: parameter-server)',
+        'of the library), parameter-server, hybrid (with :groups for groups of worker processes, in the library), local-update; several with commas between them (default: parameter-server)',
       (text: string, before: readonly string[] = []) => [...before, ...text.split(',')],
     )
     .option('--all', 'every strategy and topology; those that cannot follow a recording are listed with the reason, and do not count')

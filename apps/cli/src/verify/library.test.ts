@@ -14,10 +14,11 @@ const TOLERANCE = 1e-5;
 const SOAK: readonly LibraryStrategy[] = [
   { kind: 'multi-worker-mirrored', communication: 'hierarchical', processes: 4 },
   { kind: 'parameter-server', processes: 4, servers: 2 },
+  { kind: 'hybrid', processes: 2, servers: 2 },
 ];
 const STRATEGIES: readonly LibraryStrategy[] = [
   { kind: 'multi-worker-mirrored', communication: 'ring', processes: 3 },
-  { kind: 'hybrid', processes: 2, servers: 2 },
+  { kind: 'hybrid', processes: 4, servers: 2, workersPerGroup: 2 },
   ...(process.env['PACELINE_SOAK'] === '1' ? SOAK : []),
 ];
 

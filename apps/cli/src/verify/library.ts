@@ -17,13 +17,13 @@ export async function replayInLibrary(
   tolerance: number,
   signal: AbortSignal,
 ): Promise<Compared> {
-  const { kind, communication } = target;
+  const { kind, communication, workersPerGroup } = target;
   const failed = (cause: Error): never => {
     throw new UserError('LIBRARY_FAILED', `${plan.recording.file}: ${target.name}: ${cause.message}`, { exit: 'unsuccessful', cause });
   };
   const results = await trainInProcesses(
     { ...program, replicas: Math.max(program.replicas, processes) },
-    { kind, communication, processes, servers },
+    { kind, communication, processes, servers, ...(workersPerGroup === undefined ? {} : { workersPerGroup }) },
     { signal },
   ).catch(failed);
   const [first, ...others] = results;

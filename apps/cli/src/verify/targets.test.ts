@@ -32,7 +32,14 @@ it('a name without a topology is all that library and service have of it, withou
   ]);
   expect(targetsNamed(['local-update'], 'library')).toHaveLength(1);
   expect(() => named('mirored')).toThrow(/--strategy "mirored" is no strategy: there are one-device, mirrored/);
-  expect(named('mirrored', 'hybrid')).toEqual(['library mirrored', 'service mirrored', 'library hybrid', 'service hybrid']);
+  expect(named('mirrored', 'hybrid')).toEqual([
+    'library mirrored',
+    'service mirrored',
+    'library hybrid',
+    'library hybrid:groups',
+    'service hybrid',
+  ]);
+  expect(named('hybrid:groups')).toEqual(['library hybrid:groups']);
   expect(() => targetsNamed(['central-storage'], 'service')).toThrow(/no strategy of the service/);
 });
 
@@ -60,10 +67,13 @@ it('what a strategy cannot follow has a reason', async () => {
     globalBatch: 6,
     layers: ['BatchNormalization'],
   };
-  expect(unserved({ ...normalised, replicas: 3 }, 'hybrid', false)).toMatch(/recorded with 3 replicas, .* a multiple of 2/);
-  expect(unserved({ ...normalised, replicas: 4 }, 'hybrid', false)).toBeUndefined();
+  expect(unserved({ ...normalised, replicas: 3 }, { kind: 'hybrid' }, false)).toMatch(/recorded with 3 replicas, .* a multiple of 2/);
+  expect(unserved({ ...normalised, replicas: 4 }, { kind: 'hybrid' }, false)).toBeUndefined();
+  const groups = { kind: 'hybrid', workersPerGroup: 2 } as const;
+  expect(unserved({ ...normalised, replicas: 3 }, groups, false)).toBeUndefined();
+  expect(unserved({ ...normalised, replicas: 1 }, groups, false)).toMatch(/a group has several/);
   const lion = await reasons({ optimizer: { class: 'Lion', config: {} } });
-  expect(Object.keys(lion)).toHaveLength(11 + 4);
+  expect(Object.keys(lion)).toHaveLength(12 + 4);
   expect(lion['library mirrored']).toBe('tf.js has no lion');
   expect((await reasons({ optimizer: { class: 'SGD', config: { clipnorm: 1 } } }))['library one-device']).toMatch(/do not clip/);
 });
@@ -102,4 +112,9 @@ it('a run has the strategy of its name: that of local updates takes one step bet
   ]);
   expect(sizesOf('parameter-server', 6, 12, 'BatchNormalization')).toEqual([6, 6]);
   expect(sizesOf('hybrid', 6, 12, 'BatchNormalization')).toEqual([3, 3]);
+  expect([sizesOf('hybrid:groups', 2, 6, 'Dense'), sizesOf('hybrid:groups', 6, 12, 'BatchNormalization')]).toEqual([
+    [4, 3],
+    [6, 6],
+  ]);
+  expect(processesOf(targetsNamed(['hybrid:groups'], 'library')[0] as LibraryTarget, 1, of(2, 6, 'Dense'))).toBe(2);
 });

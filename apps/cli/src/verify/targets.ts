@@ -4,6 +4,7 @@
  */
 import { UserError } from '@paceline/runtime/user-error';
 import {
+  GROUP_WORKERS,
   HYBRID_REPLICAS,
   RECORDED_STAGES,
   RECORDED_TOPOLOGIES,
@@ -21,6 +22,7 @@ export interface LibraryTarget extends Named {
   readonly as: 'library';
   readonly kind: LibraryStrategy['kind'];
   readonly communication?: LibraryStrategy['communication'];
+  readonly workersPerGroup?: number;
 }
 export interface ServiceTarget extends Named {
   readonly as: 'service';
@@ -44,6 +46,7 @@ export const TARGETS: readonly Target[] = [
   { as: 'library', name: 'local-update', kind: 'local-update' },
   { as: 'library', name: 'parameter-server', kind: 'parameter-server' },
   { as: 'library', name: 'hybrid', kind: 'hybrid' },
+  { as: 'library', name: 'hybrid:groups', kind: 'hybrid', workersPerGroup: GROUP_WORKERS },
   DEFAULT_TARGET,
   service('parameter-server:async'),
   service('parameter-server:ssp'),
@@ -92,7 +95,7 @@ export function reasonAgainst(
   if (target.name === 'model-parallel' && uncut !== undefined) return uncut;
   const { clipNorm, clipGlobalNorm, clipValue } = spec.gradient;
   const clips = clipNorm !== undefined || clipGlobalNorm !== undefined || clipValue !== undefined;
-  if (target.as === 'library') return unserved(program!, target.kind, clips);
+  if (target.as === 'library') return unserved(program!, target, clips);
   switch (target.name) {
     case 'parameter-server:async':
     case 'parameter-server:ssp':
@@ -130,10 +133,11 @@ export function processesOf(
   { replicas, globalBatch, layers }: Pick<RecordedProgram, 'replicas' | 'globalBatch' | 'layers'>,
 ): number {
   const normalises = layers.includes('BatchNormalization');
-  const each = target.kind === 'hybrid' ? HYBRID_REPLICAS : 1;
+  const { kind, workersPerGroup = 1 } = target;
+  const each = kind === 'hybrid' && workersPerGroup === 1 ? HYBRID_REPLICAS : 1;
   // Every replica there is one of a worker, so that the workers are as many as were recorded.
   if (hasServers(target))
-    return normalises ? replicas / each : Math.max(1, Math.min(workers ?? PROCESSES / each, Math.floor(globalBatch / each)));
+    return normalises ? replicas / each : Math.max(workersPerGroup, Math.min(workers ?? PROCESSES / each, Math.floor(globalBatch / each)));
   if (target.kind !== 'multi-worker-mirrored') return 1;
   return Math.min(workers ?? PROCESSES, normalises ? replicas : globalBatch);
 }

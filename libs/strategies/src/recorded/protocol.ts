@@ -42,6 +42,8 @@ export interface RecordedMember {
 export interface RecordedStrategy {
   readonly kind: (typeof RECORDED_STRATEGIES)[number];
   readonly communication?: (typeof RECORDED_TOPOLOGIES)[number] | undefined;
+  /** With hybrid: worker processes that are one group, with a replica each. Without it each worker is a group, with its threads. */
+  readonly workersPerGroup?: number | undefined;
   /** This process among the others, with the kinds that have several. */
   readonly member?: RecordedMember | undefined;
 }

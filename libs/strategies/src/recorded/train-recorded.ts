@@ -48,7 +48,11 @@ export async function trainRecorded({ program, strategy: asked, deadlineMs }: Re
   }
 }
 
-function strategyOf({ kind, communication, member }: RecordedTask['strategy'], replicas: number, deadlineMs: number): Strategy {
+function strategyOf(
+  { kind, communication, workersPerGroup, member }: RecordedTask['strategy'],
+  replicas: number,
+  deadlineMs: number,
+): Strategy {
   switch (kind) {
     case 'one-device':
       return new OneDeviceStrategy({ deadlineMs });
@@ -76,9 +80,9 @@ function strategyOf({ kind, communication, member }: RecordedTask['strategy'], r
       const { secret } = given(member);
       const options = { secret, deadlineMs, joinDeadlineMs: deadlineMs };
       const resolver = resolverOf(given(member));
-      return kind === 'hybrid'
-        ? new HybridStrategy(resolver, { ...options, replicasPerWorker: HYBRID_REPLICAS })
-        : new ParameterServerStrategy(resolver, options);
+      if (kind === 'parameter-server') return new ParameterServerStrategy(resolver, options);
+      const groups = workersPerGroup === undefined ? { replicasPerWorker: HYBRID_REPLICAS } : { replicasPerWorker: 1, workersPerGroup };
+      return new HybridStrategy(resolver, { ...options, ...groups });
     }
   }
 }

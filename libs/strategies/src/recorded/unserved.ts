@@ -21,13 +21,16 @@ export function unservedByLocalSteps({
 /** Replicas of each worker of hybrid: enough for their gradients to be added up in it. */
 export const HYBRID_REPLICAS = 2;
 
+/** Workers of each group of hybrid, where a group is several of them. */
+export const GROUP_WORKERS = 2;
+
 /** Stages of a model with model-parallel. */
 export const RECORDED_STAGES = 2;
 
 /** @param clips whether gradients are clipped @returns undefined for what is served */
 export function unserved(
   program: Pick<RecordedProgram, 'optimizer' | 'globalBatch' | 'replicas' | 'layers'>,
-  kind: RecordedStrategy['kind'],
+  { kind, workersPerGroup = 1 }: Pick<RecordedStrategy, 'kind' | 'workersPerGroup'>,
   clips: boolean,
 ): string | undefined {
   if (clips) return 'the optimizers of tf.js do not clip gradients';
@@ -36,7 +39,9 @@ export function unserved(
   if (kind === 'local-update') return unservedByLocalSteps(program);
   if (kind === 'one-device' && program.replicas > 1 && program.layers.includes('BatchNormalization'))
     return `its batch normalisation was recorded with ${program.replicas} replicas, each by its own rows; there is one here`;
-  if (kind === 'hybrid' && program.replicas % HYBRID_REPLICAS > 0 && program.layers.includes('BatchNormalization'))
+  if (workersPerGroup > 1 && program.replicas === 1 && program.layers.includes('BatchNormalization'))
+    return 'its batch normalisation was recorded with one replica, and a group has several';
+  if (kind === 'hybrid' && workersPerGroup === 1 && program.replicas % HYBRID_REPLICAS > 0 && program.layers.includes('BatchNormalization'))
     return `its batch normalisation was recorded with ${program.replicas} replicas, each by its own rows; here they are a multiple of ${HYBRID_REPLICAS}`;
   return undefined;
 }
