@@ -38,6 +38,14 @@ test('ways of gradients that the library has are refused with the reason, whatev
     }
 });
 
+test('groups of several workers, which the library has, are refused with the reason', () => {
+  expect(issuesOf({ kind: 'hybrid', threads: 2, workersPerGroup: 2 })).toEqual([
+    expect.stringMatching(
+      /^strategy\.workersPerGroup: unknown field; a group of a run .* set strategy\.threads, or train with HybridStrategy/,
+    ),
+  ]);
+});
+
 test('local updates: what does not go with them is refused with the reason', () => {
   const local = (fields: object, more?: object) => issuesOf({ kind: 'local-update', ...fields }, more);
   expect(local({ localSteps: 50, outerOptimizer: 'nesterov', outerLearningRate: 0.7, outerMomentum: 0.9, innerState: 'keep' })).toEqual([]);

@@ -301,6 +301,8 @@ const DIRECT_ONLY =
 export const FIELDS_LEFT_OUT: Readonly<Record<string, string>> = {
   'strategy.communication': DIRECT_ONLY,
   'strategy.topology': DIRECT_ONLY,
+  'strategy.workersPerGroup':
+    'a group of a run with hybrid is one worker with its compute threads, since workers come and go while a run trains: set strategy.threads, or train with HybridStrategy of the library, whose groups are several processes',
 };
 
 export const strategySchema = z.discriminatedUnion('kind', STRATEGY_KINDS);

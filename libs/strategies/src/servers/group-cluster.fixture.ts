@@ -43,8 +43,9 @@ export class GroupCluster {
   readonly plants = new Map<number, Plant>();
   private readonly tasks = new Map<number, Task>();
   private readonly coordinators = new Set<Coordinator>();
-  /** Who has asked whom, in places. */
+  /** Who has asked whom, and who has connected to whom, in places. */
   readonly asked = new Set<string>();
+  readonly connected = new Set<string>();
 
   private constructor(
     private readonly cluster: ClusterSpec,
@@ -72,6 +73,7 @@ export class GroupCluster {
     const listener = await tasks.listen((arrival) => {
       const { from } = arrival;
       const own = host.handlerOf(from);
+      this.connected.add(`${from} ${place}`);
       const answers: Handler = (name, received) => {
         this.asked.add(`${from} ${place}`);
         return this.plants.get(place)?.(from, name, received, own) ?? own(name, received);
