@@ -110,6 +110,38 @@ it.each([
 /** Bytes do not depend on where a vector is cut. */
 const reference: { encoded?: string[][] } = {};
 
+it('what is kept in several arenas goes on in one, and the other way round', () => {
+  const spec = { kind: 'top-k', density: 0.01, errorFeedback: true } as const;
+  const begun = [undefined, TWO_CHUNKS].map((bytes) => {
+    const memory = new GradientMemory(LAYOUT, 3, bytes);
+    const encoder = memory.encoder(codecOf(spec)!, spec, { seed: 7, replicas: 1, examplesOf: () => 1 });
+    const reader = readerOf(memory);
+    const encode = (round: number): string[] => {
+      const vector = memory.alloc();
+      fill(memory, vector, (i) => Math.sin(i * 0.7 + round));
+      const { vector: encoded, parts, lost } = encoder.encode(round, 0, vector);
+      expect(lost).toBeUndefined();
+      const sent = LAYOUT.chunks.map((chunk) => Buffer.from(reader.chunk(encoded, parts, chunk).bytes).toString('base64'));
+      memory.free(encoded);
+      memory.free(vector);
+      return sent;
+    };
+    return { memory, encoder, encode };
+  });
+  const [one, several] = begun as [(typeof begun)[0], (typeof begun)[0]];
+  expect([one.memory.memories.length, several.memory.memories.length]).toEqual([1, 3]);
+  one.encode(0);
+  several.encode(0);
+  const [ofOne, ofSeveral] = [one.encoder.residual(0, 0)!, several.encoder.residual(0, 0)!];
+  expect(ofSeveral.length).toBe(80_000);
+  expect(Buffer.compare(Buffer.from(ofOne.buffer), Buffer.from(ofSeveral.buffer))).toBe(0);
+  const expected = one.encode(1);
+  one.encoder.takeResidual(0, 0, ofSeveral);
+  several.encoder.takeResidual(0, 0, ofOne);
+  expect(one.encode(1)).toEqual(expected);
+  expect(several.encode(1)).toEqual(expected);
+});
+
 it('dgc bounds the norm of the whole gradient, however many parts it lies in', () => {
   const spec = { kind: 'dgc', density: 0.01, momentum: 0, clipNorm: 1, errorFeedback: false } as const;
   const norms = [undefined, TWO_CHUNKS].map((bytes) => {

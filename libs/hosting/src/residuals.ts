@@ -1,14 +1,15 @@
 /**
  * What the codec of a run keeps of each replica, in its checkpoints: which runs store it, under which names, and how it is read again.
  *
- * A checkpoint that is too slow costs a run more than residuals are worth, so there are bounds. They hold for the server with the most; a run beyond them has
- * checkpoints without residuals, and says `residual.lost` when it goes on from one.
+ * It goes from the arenas of workers to the file chunk by chunk, a few at a time, so a server needs no memory for it. A checkpoint that is too slow costs a run more
+ * than residuals are worth, so there are bounds (libs/learning/src/residual-bounds.ts), and a run beyond them is refused when it is created. An attempt of a run
+ * that was created before that has checkpoints without residuals, and says `residual.lost` when it goes on from one.
  */
 import { codecOf, residualFloats } from '@paceline/codecs';
 import type { PlacementJob } from '@paceline/control-plane';
 import { ResidualLayout, type GatheredResiduals, type ResidualName, type StoredResiduals } from '@paceline/exchange';
-import { shardChunks, type Layout } from '@paceline/learning';
-import { keepsEstimate, MOST_RESIDUAL_BYTES, MOST_RESIDUAL_TENSORS, picksCodec, type RunSpec } from '@paceline/spec';
+import { beyondResidualBounds, RESIDUAL_BOUNDS, residualBoundsMessage, shardChunks, type Layout } from '@paceline/learning';
+import { keepsEstimate, picksCodec, type RunSpec } from '@paceline/spec';
 import { configHash, StorageError, type CheckpointReader, type TensorSource } from '@paceline/storage';
 
 const FLOAT_BYTES = 4;
@@ -16,7 +17,12 @@ const FLOAT_BYTES = 4;
 const residualName = ({ replica, chunk }: Omit<ResidualName, 'round'>): string => `residuals/${replica}/${chunk}`;
 
 /** Undefined where checkpoints have no residuals: the codec keeps nothing, or more than a server may write. */
-export function storedResidualsOf(spec: Pick<RunSpec, 'codec' | 'replicas'>, layout: Layout, servers: number): ResidualLayout | undefined {
+export function storedResidualsOf(
+  spec: Pick<RunSpec, 'codec' | 'replicas'>,
+  layout: Layout,
+  servers: number,
+  bounds = RESIDUAL_BOUNDS,
+): ResidualLayout | undefined {
   const { codec: wanted, replicas } = spec;
   const codec = codecOf(wanted, layout);
   if (!codec || !wanted || picksCodec(spec)) return undefined;
@@ -24,13 +30,14 @@ export function storedResidualsOf(spec: Pick<RunSpec, 'codec' | 'replicas'>, lay
     residualFloats(codec, wanted, { index, length, isEncoded: section === 'trainable' }),
   );
   const residuals = new ResidualLayout(lengths, replicas);
-  if (residuals.totalLength === 0) return undefined;
-  for (let server = 0; server < servers; server++) {
-    const chunks = residuals.kept(shardChunks(layout, servers, server));
-    const floats = chunks.reduce((sum, chunk) => sum + residuals.lengthOf(chunk), 0);
-    if (replicas * chunks.length > MOST_RESIDUAL_TENSORS || replicas * floats * FLOAT_BYTES > MOST_RESIDUAL_BYTES) return undefined;
-  }
+  if (residuals.totalLength === 0 || beyondResidualBounds(spec, layout, servers, bounds)) return undefined;
   return residuals;
+}
+
+/** Names of what a server has of residuals in its part of a checkpoint, in the order of their data. They follow from the run, so they do not travel. */
+export function residualNamesOf(residuals: ResidualLayout, layout: Layout, servers: number, server: number): string[] {
+  const chunks = residuals.kept(shardChunks(layout, servers, server));
+  return Array.from({ length: residuals.replicas }, (_, replica) => chunks.map((chunk) => residualName({ replica, chunk }))).flat();
 }
 
 /**
@@ -38,12 +45,8 @@ export function storedResidualsOf(spec: Pick<RunSpec, 'codec' | 'replicas'>, lay
  * @throws StorageError CHECKPOINT_TOO_LARGE where a server would have to write more of it than it may
  */
 export function checkEstimatesAreStored({ spec, servers }: PlacementJob, layout: Layout): void {
-  if (!keepsEstimate(spec) || storedResidualsOf(spec, layout, servers)) return;
-  throw new StorageError(
-    'CHECKPOINT_TOO_LARGE',
-    `with codec.feedbackRule ef21 checkpoints have a vector of each of the ${spec.replicas} replicas, and one of ${servers} servers would have to write more than ` +
-      `${MOST_RESIDUAL_BYTES >> 20} MiB or ${MOST_RESIDUAL_TENSORS} tensors of them: use more servers, fewer replicas, or feedbackRule residual`,
-  );
+  const beyond = keepsEstimate(spec) ? beyondResidualBounds(spec, layout, servers) : undefined;
+  if (beyond) throw new StorageError('CHECKPOINT_TOO_LARGE', residualBoundsMessage(spec, beyond, servers));
 }
 
 /** What is written of them, one chunk of one replica after the other. @param missing gets the replicas of which something is nowhere; zeros stand for it */

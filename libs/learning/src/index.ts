@@ -4,6 +4,7 @@ export { createWeightsDigest } from './digest.js';
 export { LEARNING_ERRORS, LearningError } from './errors.js';
 export { HeldOut } from './held-out.js';
 export { createInitialValues, initialValues, type InitialValues } from './initializers.js';
+export { beyondResidualBounds, RESIDUAL_BOUNDS, residualBoundsMessage, type ResidualBounds } from './residual-bounds.js';
 export { createLayout, layoutOfPart, type Layout, type LayoutVariable, shardChunks } from './layout.js';
 export { LeafReduction } from './leaf-reduction.js';
 export { measureIssues } from './metrics/measure-issues.js';

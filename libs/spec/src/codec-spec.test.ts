@@ -126,7 +126,7 @@ test('what a worker holds follows from the codec', () => {
   expect(gradientVectors({ ...async, codec: { kind: 'threshold', threshold: 1, errorFeedback: false } })).toBe(4);
   expect(gradientVectors({ ...async, codec: { kind: 'int8', errorFeedback: false } })).toBe(3);
   const large = { replicas: 16, strategy: { mode: 'sync', backupReplicas: 0 }, codec: { kind: 'sign', errorFeedback: true } } as const;
-  expect(workerBytes(large, 20_000_000)).toBe(4 * 20_000_000 * (2 + 2 + 34));
+  expect(workerBytes(large, 20_000_000)).toBe(4 * 20_000_000 * (2 + 2 + 34 + 2 * 16));
 });
 
 test('with EF21 servers have a slot more, whatever they apply', () => {

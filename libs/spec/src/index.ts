@@ -124,6 +124,7 @@ export {
   gradientWindowBytes,
   MOST_RESIDUAL_BYTES,
   MOST_RESIDUAL_TENSORS,
+  residualVectors,
   serverBytes,
   serverPartBytes,
   waitingCopies,

@@ -108,17 +108,17 @@ function sentVectors({ replicas, strategy, codec }: Distribution): number {
   return picksCodec({ codec }) ? Math.max(dense, most) : most;
 }
 
-/** A server stores so much of what a codec keeps of replicas; a run that has more stores nothing of it. */
-export const MOST_RESIDUAL_BYTES = 256 << 20;
-/** Names of tensors travel in a control message, and stand in the manifest. */
-export const MOST_RESIDUAL_TENSORS = 8192;
+/** A server writes so much of what a codec keeps of replicas into a checkpoint, chunk by chunk; a run that has more is refused (libs/learning/src/residual-bounds.ts). */
+export const MOST_RESIDUAL_BYTES = 2 ** 33;
+/** Their names stand in the header of the file and in the manifest. */
+export const MOST_RESIDUAL_TENSORS = 65_536;
+/** Vectors of the trainable elements that a checkpoint has of each replica: what was left out or the estimate, and with dgc the velocity. */
+export const residualVectors = ({ kind }: CodecSpec): number => (kind === 'dgc' ? 2 : 1);
 
 /** Copies of what is kept of all replicas: for a checkpoint, and for workers that have them next. @param elements parameters and state */
 function residualCopyBytes({ replicas, strategy, codec }: Distribution, elements: number): number {
   if (!codec || !keepsRest(codec) || picksCodec({ codec }) || strategy.mode !== 'sync') return 0;
-  const bytes = FLOAT_BYTES * elements * replicas * (codec.kind === 'dgc' ? 2 : 1);
-  const { kind } = strategy;
-  return bytes <= MOST_RESIDUAL_BYTES * (kind ? shardCount({ ...strategy, kind }) : 1) ? 2 * bytes : 0;
+  return 2 * FLOAT_BYTES * elements * replicas * residualVectors(codec);
 }
 
 /** Where the spec does not say, a worker may have a core for each replica. */

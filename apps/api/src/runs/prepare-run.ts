@@ -38,7 +38,7 @@ import { Database } from '../database/database.js';
 import { InvalidInput, NotFound } from '../graphql/result.types.js';
 import { decayIssues, freezeIssues, InitialWeights, type WarmStart } from '../models/initial-weights.js';
 import type { Viewer } from '../teams/authentication.js';
-import { estimateIssue } from './estimate-bounds.js';
+import { residualIssue } from './residual-bounds.js';
 import { ModelDescriptions } from './model-description.js';
 import { FleetMemory } from './fleet-memory.js';
 import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom, type ResumePoint } from './resume-from.js';
@@ -230,7 +230,7 @@ function issueOfModel(spec: RunSpec, model: ModelDescription): SpecIssue | undef
   const { parameterCount, stateCount, variables } = model;
   const tooLarge = localModelIssue(spec, parameterCount + stateCount);
   if (tooLarge) return { path: 'model', message: tooLarge };
-  const tooMany = estimateIssue(withFewestWorkers(spec), model);
+  const tooMany = residualIssue(withFewestWorkers(spec), model);
   if (tooMany) return tooMany;
   const parts = createLayout(model).chunks.filter(({ section }) => section === 'trainable').length;
   if (fragmentsOf(spec) > parts)

@@ -24,7 +24,7 @@ import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
-import { estimateIssue } from './estimate-bounds.js';
+import { residualIssue } from './residual-bounds.js';
 import { FleetMemory } from './fleet-memory.js';
 import { WITH_SPEC, WITHOUT_MODEL, type RunRowWithSpec } from './run-columns.js';
 import { columnsOf, specOf, toRun } from './run-row.js';
@@ -95,7 +95,7 @@ export class RunRequests {
     if (!spec) return undefined;
     const { model, data } = await this.database.run.findUniqueOrThrow({ where: { id }, select: { model: true, data: true } });
     const description = model as unknown as ModelDescription;
-    const tooMany = estimateIssue(spec, description);
+    const tooMany = residualIssue(spec, description);
     if (tooMany) return new InvalidInput([{ ...tooMany, path: shardHosts(spec.strategy) === 'workers' ? 'workers' : 'servers' }]);
     const all = description.parameterCount + description.stateCount;
     const { format } = data as unknown as RunData;

@@ -9,7 +9,6 @@ import { exchangeMeasuresSchema, STRATEGY_MEASURED, STRATEGY_PICKED } from '@pac
 import {
   allowedLocalUpdates,
   isThreaded,
-  keepsEstimate,
   onlyStrategy,
   pickLocalUpdates,
   pickStrategy,
@@ -30,7 +29,7 @@ import type { Transaction } from '../database/database.js';
 import { Fleet, type FleetRole, type FleetRow } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Attempts } from './attempts.js';
-import { estimateIssue } from './estimate-bounds.js';
+import { residualIssue } from './residual-bounds.js';
 import { shortSpecOf, specOf } from './run-row.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 
@@ -130,7 +129,7 @@ export class StrategyChoices {
     return (other) => {
       if (hasRestored && other.strategy.kind === 'local-update')
         return 'the attempt has begun from a checkpoint, which has the slots of another optimizer';
-      const issue = keepsEstimate(spec) ? estimateIssue(other, model)?.message : undefined;
+      const issue = residualIssue(other, model)?.message;
       return issue ?? threadsIssue(other, model, ofRun, ({ isChosen }) => isChosen, workers);
     };
   }

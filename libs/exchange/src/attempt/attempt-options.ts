@@ -61,8 +61,11 @@ export interface CoordinatorOptions {
   readonly measured?: Measuring;
   /** Mode sync: when the evaluation split is measured while training, and what follows. */
   readonly validation?: ValidationPlan;
-  /** What the codec keeps of replicas is in checkpoints and follows a replica that moves: workers are told of both. */
-  readonly storesResiduals?: boolean;
+  /**
+   * What the codec keeps of replicas is in checkpoints and follows a replica that moves: workers are told of both. The names of what a server has of it in
+   * its part of a checkpoint: there are too many of them for a message.
+   */
+  readonly residualNames?: ((server: number) => readonly string[]) | undefined;
   /** EF21: servers have the sum of what is kept of all replicas, so a replica that has lost it ends the attempt. */
   readonly keepsEstimates?: boolean;
   /** Workers get differences of parameters, to what no checkpoint has. */

@@ -92,7 +92,7 @@ export class Stops {
   takeFinalAgain(validations: Validations): void {
     const { attempt, coordinator } = this;
     const { round, view, term, options } = attempt;
-    if (this.newest >= round || options.storesResiduals) return;
+    if (this.newest >= round || options.residualNames) return;
     const isBest = validations.isBest(round);
     const content = { loss: null, ledger: coordinator.plan.ledger.state(), course: validations.course, isBest };
     if (!this.beginCheckpoint(round, () => content, { isBest, isLast: true })) return;
@@ -108,10 +108,11 @@ export class Stops {
     return this.checkpoints.isDue(generation) ? 'cadence' : undefined;
   }
 
-  /** A server has written its part. */
+  /** A server has written its part. Where it has residuals, `missing` is there, and their names follow those that came. */
   partWritten(server: number, { generation, file, missing }: MessageOf<'part-written'>): void {
     this.attempt.table.take('partWritten');
-    const checkpoint = this.checkpoints.written(server, generation, file, missing);
+    const names = missing ? (this.attempt.options.residualNames?.(server) ?? []) : [];
+    const checkpoint = this.checkpoints.written(server, generation, { ...file, tensors: [...file.tensors, ...names] }, missing);
     if (checkpoint) this.attempt.options.surroundings.publishCheckpoint(checkpoint);
   }
 

@@ -333,7 +333,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     for (const { type, message, data } of verdict?.events ?? []) attempt.event(type, message, data);
     const leaving = attendance.leaving();
     if (!isLast && this.isDeserted(leaving)) stops.deserted();
-    const before = this.options.storesResiduals && attendance.hasChanged ? attempt.members.holders() : undefined;
+    const before = this.options.residualNames && attendance.hasChanged ? attempt.members.holders() : undefined;
     const members = this.rebalance(leaving);
     const handedOn = before && members && !isLast && !stops.isAsked ? this.movedSince(before) : [];
     this.handedOn = handedOn;
@@ -350,7 +350,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const checkpoint = stops.beginCheckpoint(round, () => ({ ...this.ledger.checkpoint(), course, isBest }), { isBest, isLast });
     const decided = { ...(verdict ? { course: verdict.course } : {}), ...(isBest ? { best: true } : {}) };
     attempt.servers.send({ ...message, ...(checkpoint ? { checkpoint } : {}), ...decided }, attempt.numbers());
-    const held = checkpoint && this.options.storesResiduals ? { checkpoint } : {};
+    const held = checkpoint && this.options.residualNames ? { checkpoint } : {};
     attempt.members.send({ ...message, ...held, ...(isLast ? { last: true } : {}) }, attempt.numbers());
     if (isLast) this.finishTraining();
     else if (stops.isAsked) {

@@ -13,7 +13,7 @@ import {
   startWorkersOf,
   type RunSpec,
 } from '@paceline/spec';
-import { storedResidualsOf } from '../residuals.js';
+import { residualNamesOf, storedResidualsOf } from '../residuals.js';
 
 /** @param common what the coordinators of all modes are given */
 export function createCoordinator(
@@ -26,11 +26,12 @@ export function createCoordinator(
   const shards = Array.from({ length: servers }, (_, index) => index).filter((index) => shardChunks(layout, servers, index).length > 0);
   if (strategy.mode === 'sync') {
     const nonFiniteRound = nonFinite === 'rollback' ? 'rollback' : 'fail';
+    const residuals = storedResidualsOf(spec, layout, servers);
     const options = {
       ...common,
       sendsDeltas: sendsDeltas(spec),
       keepsEstimates: keepsEstimate(spec),
-      storesResiduals: storedResidualsOf(spec, layout, servers) !== undefined,
+      ...(residuals ? { residualNames: (server: number) => residualNamesOf(residuals, layout, servers, server) } : {}),
       startWorkers: startWorkersOf(strategy),
       membersHoldShards: shardHosts(strategy) === 'workers',
       ...twoPhaseOf(spec, common.schedule, shards.length),

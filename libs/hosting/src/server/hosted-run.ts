@@ -120,6 +120,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       index,
       servers,
       needsResiduals: keepsEstimate(spec),
+      clock: context.clock,
       tell: (message) => this.guard(() => this.place.tell(message)),
     });
     this.hostedPlace = new HostedPlace(this, context);
