@@ -11,7 +11,8 @@
  * Vectors, such as biases, matrices whose factors would have more than half of their elements, and what lies behind the trainable elements, travel as they are.
  */
 import { codecKey } from './codec.js';
-import { begin, orthonormal, piecesOf, product, scale, times, transposedTimes, type Piece, type Shapes } from './low-rank.js';
+import { begin, orthonormal, piecesOf, scale, type Piece, type Shapes } from './low-rank.js';
+import { MatrixProducts } from './matrix-products.js';
 
 export interface LowRankOptions {
   /** Variables whose elements lie from 0 on, without gaps: the trainable ones. */
@@ -35,9 +36,10 @@ export class LowRankSum {
   private readonly warm: Float32Array;
   /** What this member kept. */
   private readonly kept: Float32Array;
-  /** Q of this member, and P · Qᵀ of a matrix. */
+  /** Q of this member. */
   private readonly own: Float32Array;
-  private readonly matrix: Float32Array;
+  /** Made with the first sum: who only asks for lengths takes no memory. */
+  private made: MatrixProducts | undefined;
   private sums = 0;
   /** Examples of the sum that is under way, and of the one that `kept` is left of. */
   private examples = 0;
@@ -52,7 +54,6 @@ export class LowRankSum {
     [this.firsts, this.seconds] = [new Float32Array(this.lengths[0]), new Float32Array(this.lengths[1])];
     [this.warm, this.own] = [new Float32Array(this.lengths[1]), new Float32Array(this.lengths[1])];
     this.kept = new Float32Array(this.trainableLength);
-    this.matrix = new Float32Array(Math.max(0, ...this.pieces.map((piece) => (piece.rank > 0 ? piece.length : 0))));
   }
 
   /** Bytes that a member sends of one vector, both sums together. */
@@ -84,7 +85,7 @@ export class LowRankSum {
       for (let j = 0; j < own.length; j++) own[j] = own[j]! + growth * kept[piece.at + j]!;
       scale(q, piece.columns, piece.rank);
       begin(q, piece.columns, piece.rank, q.slice(), codecKey(this.options.seed, this.sums, i, 0));
-      times(own, piece, q, to);
+      this.products.times(own, piece, q, to);
     }
     firsts.set(vector.subarray(this.trainableLength, this.options.length), at);
     return firsts;
@@ -103,7 +104,7 @@ export class LowRankSum {
       if (piece.rank === 0) continue;
       scale(p, piece.rows, piece.rank);
       orthonormal(p, piece.rows, piece.rank);
-      transposedTimes(vector.subarray(piece.at, piece.at + piece.length), piece, p, q);
+      this.products.transposedTimes(vector.subarray(piece.at, piece.at + piece.length), piece, p, q);
     }
     seconds.set(own);
     return seconds;
@@ -111,7 +112,7 @@ export class LowRankSum {
 
   /** After the second sum: the vector becomes that of all. What it brings is the same for all members; what is left out of this member's is kept. */
   finish(vector: Float32Array): void {
-    const { firsts, own, seconds, warm, kept, matrix } = this;
+    const { firsts, own, seconds, warm, kept, products } = this;
     let [at, second] = [0, 0];
     for (const piece of this.pieces) {
       const p = firsts.subarray(at, (at += firstLength(piece)));
@@ -122,9 +123,9 @@ export class LowRankSum {
       }
       const [from, to] = [second, (second += piece.rank * piece.columns)];
       const rest = kept.subarray(piece.at, piece.at + piece.length);
-      product(piece, p, own.subarray(from, to), matrix);
+      const matrix = products.product(piece, p, own.subarray(from, to));
       for (let j = 0; j < rest.length; j++) rest[j] = part[j]! - matrix[j]!;
-      product(piece, p, seconds.subarray(from, to), part);
+      part.set(products.product(piece, p, seconds.subarray(from, to)));
       // A gradient that is not finite is seen, and does not stay: what is kept of it would never end. All members begin the next sum with the same.
       const isFinite = allFinite(seconds.subarray(from, to));
       if (!isFinite || !allFinite(rest)) rest.fill(0);
@@ -133,6 +134,10 @@ export class LowRankSum {
     }
     vector.set(firsts.subarray(at), this.trainableLength);
     this.keptExamples = this.examples;
+  }
+
+  private get products(): MatrixProducts {
+    return (this.made ??= new MatrixProducts(this.pieces));
   }
 
   /** Each piece with its part of the factors Q. */

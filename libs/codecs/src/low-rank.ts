@@ -1,7 +1,9 @@
 /**
  * A matrix as the product of two thin factors, by one step of a power iteration (Vogels, Karimireddy and Jaggi 2019, arXiv 1905.13727): P = M · Q with
  * orthonormal columns, then Q = Mᵀ · P. Columns of P and Q lie one after the other. Sums are float64, and taken in one order: the same bits on every machine.
+ * The products are kernels. What is here takes a few hundredths of their time, and most of it is sums whose order leaves nothing to do at once.
  */
+import type { LowRankShape } from '@paceline/kernels';
 import { codecKey } from './codec.js';
 
 /** As in PyTorch's hook: a matrix whose P and Q have more than half of its elements is sent as it is. */
@@ -14,12 +16,8 @@ export interface Shapes {
 }
 
 /** A part of a chunk: elements of one variable, as rows of so many columns. Of its first row `head` elements are missing, and count as 0. */
-export interface Piece {
+export interface Piece extends LowRankShape {
   readonly at: number;
-  readonly length: number;
-  readonly columns: number;
-  readonly head: number;
-  readonly rows: number;
   /** 0: as it is. */
   readonly rank: number;
 }
@@ -50,65 +48,6 @@ export function begin(q: Float32Array, columns: number, rank: number, before: Fl
     const column = before?.subarray(k * columns, (k + 1) * columns);
     if (column?.some((value) => value !== 0)) q.set(column, k * columns);
     else for (let i = 0; i < columns; i++) q[k * columns + i] = codecKey(key, k, i, 3) / 2 ** 31 - 1;
-  }
-}
-
-/** P = M · Q. */
-export function times(matrix: Float32Array, { rows, columns, rank, head, length }: Piece, q: Float32Array, p: Float32Array): void {
-  for (let k = 0; k < rank; k++) {
-    for (let row = 0; row < rows; row++) {
-      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
-      const shift = k * columns + head - row * columns;
-      let sum = 0;
-      for (let i = begin; i < end; i++) sum += matrix[i]! * q[i + shift]!;
-      p[k * rows + row] = sum;
-    }
-  }
-}
-
-/** Q = Mᵀ · P, over the length of each column of P, which rounding may have changed. */
-export function transposedTimes(
-  matrix: Float32Array,
-  { rows, columns, rank, head, length }: Piece,
-  p: Float32Array,
-  q: Float32Array,
-): void {
-  const sums = new Float64Array(columns);
-  for (let k = 0; k < rank; k++) {
-    sums.fill(0);
-    let square = 0;
-    for (let row = 0; row < rows; row++) {
-      const value = p[k * rows + row]!;
-      square += value * value;
-      if (value === 0) continue;
-      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
-      const shift = head - row * columns;
-      for (let i = begin; i < end; i++) sums[i + shift]! += matrix[i]! * value;
-    }
-    for (let i = 0; i < columns; i++) q[k * columns + i] = square > 0 ? sums[i]! / square : 0;
-  }
-}
-
-/** P · Qᵀ, in place of what is there or added to it. */
-export function product(
-  { rows, columns, rank, head, length }: Piece,
-  p: Float32Array,
-  q: Float32Array,
-  out: Float32Array,
-  adds = false,
-): void {
-  const sums = new Float64Array(columns);
-  for (let row = 0; row < rows; row++) {
-    const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
-    const shift = head - row * columns;
-    sums.fill(0);
-    for (let k = 0; k < rank; k++) {
-      const value = p[k * rows + row]!;
-      const from = k * columns;
-      for (let column = begin + shift; column < end + shift; column++) sums[column]! += value * q[from + column]!;
-    }
-    if (adds) for (let i = begin; i < end; i++) out[i] = out[i]! + Math.fround(sums[i + shift]!);
-    else for (let i = begin; i < end; i++) out[i] = sums[i + shift]!;
   }
 }
 

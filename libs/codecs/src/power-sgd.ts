@@ -9,10 +9,10 @@
  * replica sends and adds that, so one is enough, and the sum of R replicas has up to R times the rank. Columns are rounded at random to 8 bits each; what that
  * loses is kept too. Vectors, such as biases, and matrices that would not become half as short, are sent as they are.
  */
-import { quantizedBytes, type Arena, type Kernels } from '@paceline/kernels';
+import { lowRankScratchBytes, quantizedBytes, type Arena, type Kernels } from '@paceline/kernels';
 import { DEFAULT_RANK, type CodecSpec } from '@paceline/spec';
 import { codecKey, type Codec, type WarmStart } from './codec.js';
-import { begin, orthonormal, pieceOf, piecesOf, product, scale, times, transposedTimes, type Piece, type Shapes } from './low-rank.js';
+import { begin, orthonormal, pieceOf, piecesOf, scale, type Piece, type Shapes } from './low-rank.js';
 
 const FLOAT_BYTES = 4;
 const BITS = 8;
@@ -100,16 +100,19 @@ function restore(arena: Arena, pieces: readonly Piece[], from: number, to: numbe
   factors.free();
 }
 
-/** P and Q of a piece, as float32 in the arena, column by column. */
+/** P and Q of a piece, as float32 in the arena, column by column, and what kernels write over. */
 class Factors {
   private readonly pointer: number;
+  private readonly scratch: number;
 
   constructor(
     private readonly arena: Arena,
     pieces: readonly Piece[],
   ) {
     const floats = Math.max(1, ...pieces.map(({ rank, rows, columns }) => rank * (rows + columns)));
-    this.pointer = arena.alloc(FLOAT_BYTES * floats);
+    const scratchBytes = Math.max(0, ...pieces.map(({ rank, columns }) => lowRankScratchBytes(columns, rank)));
+    this.pointer = arena.alloc(FLOAT_BYTES * floats + scratchBytes);
+    this.scratch = this.pointer + FLOAT_BYTES * floats;
   }
 
   free(): void {
@@ -118,15 +121,15 @@ class Factors {
 
   /** What is not finite in the chunk must not be lost in a part of it that is. */
   encode(piece: Piece, from: number, to: number, isFinite: boolean, key: number, warm: WarmStart | undefined, warmAt: number): void {
-    const { rows, columns, rank } = piece;
-    const { arena } = this;
+    const { rows, columns, rank, head, length } = piece;
+    const { arena, pointer, scratch } = this;
     const [p, q] = this.views(piece);
+    const qAt = pointer + FLOAT_BYTES * rank * rows;
     const kept = warm && arena.f32(warm.after + FLOAT_BYTES * warmAt, rank * columns);
     if (isFinite) {
       const before = warm?.before === undefined ? undefined : arena.f32(warm.before + FLOAT_BYTES * warmAt, rank * columns);
       begin(q, columns, rank, before, key);
-      const matrix = arena.f32(from, piece.length);
-      times(matrix, piece, q, p);
+      arena.kernels.lowRankTimes(from, qAt, pointer, rows, columns, rank, head, length, scratch);
       scale(p, rows, rank);
       orthonormal(p, rows, rank);
     } else p.fill(NaN);
@@ -136,23 +139,25 @@ class Factors {
     at = to;
     for (let k = 0; k < rank; k++) at = this.restore(at, this.pointer + FLOAT_BYTES * k * rows, rows);
     if (isFinite) {
-      transposedTimes(arena.f32(from, piece.length), piece, p, q);
+      arena.kernels.lowRankTransposedTimes(from, pointer, qAt, rows, columns, rank, head, length, scratch);
       kept?.set(q);
     } else {
       q.fill(NaN);
       kept?.fill(0);
     }
-    for (let k = 0; k < rank; k++)
-      at = this.round(this.pointer + FLOAT_BYTES * (rank * rows + k * columns), at, columns, codecKey(key, k, 2, 0));
+    for (let k = 0; k < rank; k++) at = this.round(qAt + FLOAT_BYTES * k * columns, at, columns, codecKey(key, k, 2, 0));
   }
 
   decode(piece: Piece, from: number, to: number, adds: boolean): void {
-    const { rows, columns, rank, length } = piece;
+    const { rows, columns, rank, head, length } = piece;
+    const { arena, pointer, scratch } = this;
+    const qAt = pointer + FLOAT_BYTES * rank * rows;
     let at = from;
     for (let k = 0; k < rank; k++) at = this.restore(at, this.pointer + FLOAT_BYTES * k * rows, rows);
-    for (let k = 0; k < rank; k++) at = this.restore(at, this.pointer + FLOAT_BYTES * (rank * rows + k * columns), columns);
-    const [p, q] = this.views(piece);
-    product(piece, p, q, this.arena.f32(to, length), adds);
+    for (let k = 0; k < rank; k++) at = this.restore(at, qAt + FLOAT_BYTES * k * columns, columns);
+    const { kernels } = arena;
+    if (adds) kernels.addLowRankProduct(pointer, qAt, to, rows, columns, rank, head, length, scratch);
+    else kernels.lowRankProduct(pointer, qAt, to, rows, columns, rank, head, length, scratch);
   }
 
   private views({ rows, columns, rank }: Piece): [p: Float32Array, q: Float32Array] {

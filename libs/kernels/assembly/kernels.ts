@@ -13,6 +13,7 @@ export * from './codec-dense';
 export { addLevels, fromLevels, isLevels, toLevels } from './codec-levels';
 export * from './codec-sparse';
 export * from './elementwise';
+export * from './low-rank';
 
 const LINE: usize = 64;
 

@@ -1,6 +1,8 @@
 export { Arena, ArenaFullError, ARENA_MAXIMUM_BYTES, type ArenaOptions } from './arena.js';
 export { checksumOf, ChecksumStream, isSummedInPlace, sharedBuffer } from './checksum.js';
 export { levelBytes, quantizedBytes, signBytes } from './codec-kernels.js';
+export { lowRankScratchBytes } from './low-rank-kernels.js';
+export type { LowRankShape } from './low-rank-references.js';
 export { KernelsMissingError, type Kernels } from './kernels.js';
 export {
   kernelsInTurn,

@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { SECRET } from './checksum-reference.js';
 import type { CodecKernels } from './codec-kernels.js';
+import type { LowRankKernels } from './low-rank-kernels.js';
 import type { OptimizerKernels } from './optimizer-kernels.js';
 import { webAssembly, type CompiledModule, type SharedMemory } from './webassembly.js';
 
@@ -14,7 +15,7 @@ import { webAssembly, type CompiledModule, type SharedMemory } from './webassemb
  * multiply-add, so results are bitwise those of `references` (bits of a NaN apart). A range outside of the memory throws
  * WebAssembly.RuntimeError.
  */
-export interface Kernels extends OptimizerKernels, CodecKernels {
+export interface Kernels extends OptimizerKernels, CodecKernels, LowRankKernels {
   /** dst += src. IEEE signs: −0 + +0 = +0, −0 + −0 = −0. */
   add(dst: number, src: number, n: number): void;
   /** dst = src · factor (rounded to float32 first); dst may be src. */

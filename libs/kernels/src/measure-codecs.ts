@@ -1,6 +1,8 @@
 /** What the micro-benchmark gives the kernels of codecs: a gradient as elements, and encodings that are made before the clock runs. */
 import * as references from './codec-references.js';
 import type { Kernels } from './kernels.js';
+import type { LowRankKernels } from './low-rank-kernels.js';
+import * as lowRank from './low-rank-references.js';
 
 export interface Measured {
   /** Arrays read and arrays written, in float32 streams. */
@@ -48,6 +50,7 @@ export type CodecKernel =
   | 'clearSent'
   | 'gatherDrawn'
   | 'scatterDrawn'
+  | keyof LowRankKernels
   | 'addDrawn';
 
 /** Of both signs, most of them small, in no order: what codecs meet. */
@@ -107,13 +110,19 @@ const valuesAndPlaces = (bytes: Uint8Array, count: number): { values: Float32Arr
 
 /** @param at the elements, where an encoding goes, what is decoded; the fourth is written over */
 export function measuredCodecs(k: Kernels, n: number, at: readonly number[]): Readonly<Record<CodecKernel, Measured>> {
-  return { ...measuredDense(k, n, at), ...measuredSparse(k, n, at), ...measuredSums(k, n, at), ...measuredSparseSums(k, n, at) };
+  return {
+    ...measuredDense(k, n, at),
+    ...measuredSparse(k, n, at),
+    ...measuredSums(k, n, at),
+    ...measuredSparseSums(k, n, at),
+    ...measuredLowRank(k, n, at),
+  };
 }
 
 type SparseKernel = 'kthMagnitude' | 'countFrom' | 'gather' | 'topK' | 'scatter' | 'clearSent' | 'gatherDrawn' | 'scatterDrawn';
 type SumKernel = 'addHalf' | 'addBfloat' | 'addQuantized' | 'addSigns' | 'addLevels';
 type SparseSumKernel = 'arePlaces' | 'addScattered' | 'addDrawn';
-type DenseKernel = Exclude<CodecKernel, SparseKernel | SumKernel | SparseSumKernel>;
+type DenseKernel = Exclude<CodecKernel, SparseKernel | SumKernel | SparseSumKernel | keyof LowRankKernels>;
 
 function measuredDense(k: Kernels, n: number, at: readonly number[]): Readonly<Record<DenseKernel, Measured>> {
   const [w, out, s] = at as [number, number, number];
@@ -311,6 +320,50 @@ function measuredSparseSums(k: Kernels, n: number, at: readonly number[]): Reado
         (x) => references.gatherDrawn(x, percentOf(x.length), KEY, true),
         (dst, drawn) => references.addDrawn(dst, drawn, KEY),
       ),
+    },
+  };
+}
+
+/** A chunk has no more elements, and as many columns as a dense layer may have. */
+const CHUNK_ELEMENTS = 1 << 18;
+function shapeOf(n: number): lowRank.LowRankShape {
+  const columns = Math.min(256, 2 ** Math.floor(Math.log2(n) / 2));
+  const rows = Math.floor(Math.min(n, CHUNK_ELEMENTS) / columns);
+  return { rows, columns, rank: 2, head: 0, length: rows * columns };
+}
+
+function measuredLowRank(k: Kernels, n: number, at: readonly number[]): Readonly<Record<keyof LowRankKernels, Measured>> {
+  const [w, out, p, q, scratch] = at as [number, number, number, number, number];
+  const { rows, columns, rank, head, length } = shapeOf(n);
+  /** Of one chunk again and again: the codec looks for what is not finite first, so the chunk is warm. */
+  const each = (run: () => void): void => {
+    for (let from = 0; from + length <= n; from += length) run();
+  };
+  const make = (): void => each(() => k.lowRankTimes(w, q, p, rows, columns, rank, head, length, scratch));
+  const factorsOf = (x: Float32Array): { shape: lowRank.LowRankShape; x: Float32Array; p: Float32Array; q: Float32Array } => {
+    const shape = shapeOf(x.length);
+    const factors = { p: new Float32Array(shape.rows * shape.rank).fill(0.5), q: new Float32Array(shape.columns * shape.rank).fill(0.25) };
+    return { shape, x, ...factors };
+  };
+  return {
+    lowRankTimes: { streams: 1, run: make, reference: decoder(factorsOf, (of) => lowRank.lowRankTimes(of.x, of.shape, of.q, of.p)) },
+    lowRankTransposedTimes: {
+      streams: 1,
+      prepare: make,
+      run: () => each(() => k.lowRankTransposedTimes(w, p, q, rows, columns, rank, head, length, scratch)),
+      reference: decoder(factorsOf, (of) => lowRank.lowRankTransposedTimes(of.x, of.shape, of.p, of.q)),
+    },
+    lowRankProduct: {
+      streams: 1,
+      prepare: make,
+      run: () => each(() => k.lowRankProduct(p, q, out, rows, columns, rank, head, length, scratch)),
+      reference: decoder(factorsOf, (of) => lowRank.lowRankProduct(of.shape, of.p, of.q, of.x)),
+    },
+    addLowRankProduct: {
+      streams: 2,
+      prepare: make,
+      run: () => each(() => k.addLowRankProduct(p, q, out, rows, columns, rank, head, length, scratch)),
+      reference: decoder(factorsOf, (of) => lowRank.addLowRankProduct(of.shape, of.p, of.q, of.x)),
     },
   };
 }

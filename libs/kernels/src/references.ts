@@ -7,6 +7,7 @@ import { normal } from './normal.js';
 
 export { checksum, xxh3 } from './checksum-reference.js';
 export * from './codec-references.js';
+export * from './low-rank-references.js';
 export * from './optimizer-references.js';
 
 const f32 = Math.fround;
