@@ -34,6 +34,7 @@ import { HeldGenerations } from './held-generations.js';
 import { MemberResiduals } from './member-residuals.js';
 import { RoundPace } from './round-pace.js';
 import { HeldByTrees } from './tree-nodes.js';
+import { inWindow } from './window-order.js';
 
 export class Member extends WorkerTransfer<MemberOptions> {
   readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
@@ -356,18 +357,22 @@ export class Member extends WorkerTransfer<MemberOptions> {
     for (const server of this.ownedBy.keys()) this.sendWindow(server);
   }
 
-  /** What the window of the server allows and was not sent yet, chunk by chunk, so that the lowest becomes complete first. */
+  /** What the window of the server allows and was not sent yet. */
   private sendWindow(server: number): void {
     const chunks = this.ownedBy[server]!;
     const limit = Math.min(chunks.length, this.credits.limit(server, this.round));
-    for (let place = Math.min(...this.nodes.map(({ next }) => next[server]!)); place < limit; place++) {
-      const isApplied = this.credits.isApplied(server, this.round, place);
-      for (const node of this.nodes) {
-        if (node.next[server] !== place) continue;
-        node.next[server] = place + 1;
-        if (isApplied || this.heldByTrees.has(server, this.round, place, node.node)) continue;
-        if (this.held.exchanges(this.round, chunks[place]!.index)) this.sendChunk(node, chunks[place]!);
-      }
+    const bytesOf = ({ node }: { readonly node: HeldGradient }, at: number): number =>
+      this.held.exchanges(this.round, chunks[at]!.index) ? node.bytesOf(chunks[at]!) : 0;
+    const senders = this.nodes.map((node) => ({
+      node,
+      get next(): number {
+        return node.next[server]!;
+      },
+    }));
+    for (const [{ node }, place] of inWindow(senders, limit, bytesOf)) {
+      node.next[server] = place + 1;
+      if (this.credits.isApplied(server, this.round, place) || this.heldByTrees.has(server, this.round, place, node.node)) continue;
+      if (this.held.exchanges(this.round, chunks[place]!.index)) this.sendChunk(node, chunks[place]!);
     }
   }
 

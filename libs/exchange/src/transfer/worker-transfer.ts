@@ -56,6 +56,11 @@ export class HeldGradient {
     return this.isExtra ? -HEADER_BYTES - part.bytes.length : bytesOf(chunk.length) - part.bytes.length;
   }
 
+  /** What a chunk of it takes. */
+  bytesOf(chunk: MemberChunk): number {
+    return this.node.chunk(chunk).bytes.length;
+  }
+
   private leavingOver(connection: Connection): Set<number> {
     const leaving = this.leaving.get(connection) ?? new Set<number>();
     this.leaving.set(connection, leaving);
