@@ -51,6 +51,20 @@ export function begin(q: Float32Array, columns: number, rank: number, before: Fl
   }
 }
 
+/**
+ * Each column to a largest magnitude below 1 / its length, by a power of two, so that M · Q has none that is larger than those of M. Q has the scale of a
+ * gradient, and its square may overflow or vanish. No digit changes, so what is scaled afterwards has the same bits.
+ */
+export function shrink(columns: Float32Array, length: number, rank: number): void {
+  for (let k = 0; k < rank; k++) {
+    const column = columns.subarray(k * length, (k + 1) * length);
+    const largest = column.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    if (!(largest > 0 && largest < Infinity)) continue;
+    const exponent = -1 - Math.floor(Math.log2(largest)) - Math.ceil(Math.log2(length));
+    for (let i = 0; i < length; i++) column[i] = column[i]! * 2 ** exponent;
+  }
+}
+
 /** Each column to a largest magnitude of 1, so that squares neither overflow nor vanish. */
 export function scale(columns: Float32Array, length: number, rank: number): void {
   for (let k = 0; k < rank; k++) scaled(columns.subarray(k * length, (k + 1) * length));

@@ -12,7 +12,7 @@
 import { lowRankScratchBytes, quantizedBytes, type Arena, type Kernels } from '@paceline/kernels';
 import { DEFAULT_RANK, type CodecSpec } from '@paceline/spec';
 import { codecKey, type Codec, type WarmStart } from './codec.js';
-import { begin, orthonormal, pieceOf, piecesOf, scale, type Piece, type Shapes } from './low-rank.js';
+import { begin, orthonormal, pieceOf, piecesOf, scale, shrink, type Piece, type Shapes } from './low-rank.js';
 
 const FLOAT_BYTES = 4;
 const BITS = 8;
@@ -129,6 +129,7 @@ class Factors {
     if (isFinite) {
       const before = warm?.before === undefined ? undefined : arena.f32(warm.before + FLOAT_BYTES * warmAt, rank * columns);
       begin(q, columns, rank, before, key);
+      shrink(q, columns, rank);
       arena.kernels.lowRankTimes(from, qAt, pointer, rows, columns, rank, head, length, scratch);
       scale(p, rows, rank);
       orthonormal(p, rows, rank);
