@@ -21,6 +21,7 @@ export {
   ProductMode,
   readTrainingModule,
   LISTED_ROW_BYTES,
+  POOLED_TILE_BYTES_PER_K,
   TILE_BYTES_PER_K,
   type DepthwiseWindow,
   type InnerWindow,

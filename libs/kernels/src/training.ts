@@ -51,6 +51,22 @@ export interface TrainingKernels {
     relu: number,
     edge: number,
   ): void;
+  multiplyPooledWindows(
+    table: number,
+    m: number,
+    right: number,
+    below: number,
+    runs: number,
+    run: number,
+    jump: number,
+    packed: number,
+    n: number,
+    y: number,
+    places: number,
+    relu: number,
+    tile: number,
+    edge: number,
+  ): void;
   multiplyColumns(
     table: number,
     k: number,
@@ -218,9 +234,10 @@ export enum ProductMode {
   Add = 1,
 }
 
-/** Scratch of the products: for the last columns of C, and for a packed tile of a transposed A, per k. */
-export const EDGE_BYTES = 160;
+/** Scratch of the products: for the last columns of C, and for a packed tile of a transposed A, or two of windows that are pooled, per k. */
+export const EDGE_BYTES = 192;
 export const TILE_BYTES_PER_K = 20;
+export const POOLED_TILE_BYTES_PER_K = 32;
 /** A row of the panel that a product with lists copies B to. */
 export const LISTED_ROW_BYTES = 64;
 

@@ -2,6 +2,7 @@
  * Max pooling of images [n, h, w, c] to [n, p, q, c] by windows that lie inside of the image and do not overlap, and the way back. `places` has a
  * byte for every pooled value: which cell of its window, row by row, was the first largest. No window has more than 255 cells.
  */
+import { loadBytes, storeBytes, storeFirstLargest } from './places';
 
 /** A NaN in a window is its largest value. With `places` 0 none are written. */
 export function maxPool(
@@ -46,15 +47,7 @@ function largestOfFour(x: usize, y: usize, places: usize, row: usize, pixel: usi
     const x3 = v128.load(x + row + pixel);
     v128.store(y, f32x4.max(f32x4.max(x0, x1), f32x4.max(x2, x3)));
     if (places) {
-      // A cell is chosen when it is larger than all before it and no later one is larger still.
-      const by1 = f32x4.gt(x1, x0);
-      const best1 = v128.bitselect(x1, x0, by1);
-      const by2 = f32x4.gt(x2, best1);
-      const best2 = v128.bitselect(x2, best1, by2);
-      const by3 = f32x4.gt(x3, best2);
-      const of1 = v128.and(by1, i32x4.splat(1));
-      const of2 = v128.bitselect(i32x4.splat(2), of1, by2);
-      storeBytes(places, v128.bitselect(i32x4.splat(3), of2, by3));
+      storeFirstLargest(places, x0, x1, x2, x3);
       places += 4;
     }
     x += 16;
@@ -113,15 +106,6 @@ function largestOfWindow(x: usize, y: usize, places: usize, row: usize, pixel: u
     x += 4;
     y += 4;
   }
-}
-
-function storeBytes(to: usize, four: v128): void {
-  const halves = i16x8.narrow_i32x4_u(four, four);
-  v128.store32_lane(to, i8x16.narrow_i16x8_u(halves, halves), 0);
-}
-
-function loadBytes(from: usize): v128 {
-  return i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(v128.load32_zero(from)));
 }
 
 /** dx = dy in the cells that `places` names, 0 in all others. */

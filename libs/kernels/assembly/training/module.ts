@@ -1,6 +1,7 @@
 export * from './max-pooling';
 export * from './normalising';
 export * from './passes';
+export * from './pooled-windows';
 export * from './pooling';
 export * from './products';
 export * from './recurrent';

@@ -172,7 +172,7 @@ function packFew(b: usize, stride: usize, k: u32, n: u32, to: usize): void {
 
 /**
  * C[m × n] = A·B for A by rows: row r at table[r] + offset. `mode` 0: from the bias; 1: added to C.
- * `edge` is 160 bytes of scratch.
+ * `edge` is scratch for a tile, 160 bytes.
  */
 export function multiplyRows(
   table: usize,
@@ -323,10 +323,20 @@ function tileOfRows(rows: u32, table: usize, offset: usize, k: u32, b: usize, c:
 }
 
 function tileOfWindows(rows: u32, table: usize, runs: u32, run: u32, jump: usize, b: usize, c: usize, ldc: usize, relu: u32): void {
-  if (rows == 4) windows4(table, runs, run, jump, b, c, ldc, relu);
-  else if (rows == 3) windows3(table, runs, run, jump, b, c, ldc, relu);
-  else if (rows == 2) windows2(table, runs, run, jump, b, c, ldc, relu);
-  else windows1(table, runs, run, jump, b, c, ldc, relu);
+  if (rows == 4) windows4(table, runs, run, jump, b, c, ldc);
+  else if (rows == 3) windows3(table, runs, run, jump, b, c, ldc);
+  else if (rows == 2) windows2(table, runs, run, jump, b, c, ldc);
+  else windows1(table, runs, run, jump, b, c, ldc);
+  if (relu) reluTile(c, ldc, rows);
+}
+
+function reluTile(c: usize, ldc: usize, rows: u32): void {
+  const zero = f32x4.splat(0);
+  while (rows--) {
+    v128.store(c, f32x4.pmax(v128.load(c), zero));
+    v128.store(c, f32x4.pmax(v128.load(c, 16), zero), 16);
+    c += ldc;
+  }
 }
 
 function tileOfColumns(rows: u32, tile: usize, k: u32, b: usize, c: usize, ldc: usize, mode: u32): void {

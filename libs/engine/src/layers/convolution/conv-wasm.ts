@@ -45,11 +45,7 @@ export function convolution(
   activation: ConvAttrs['activation'],
 ): (first: number, images: number, to: number) => void {
   const windows = windowsOf(heap, info, x);
-  const [run, rows, k] = [info.filterWidth * info.inChannels, info.filterHeight, info.outChannels];
-  const depth = rows * run;
-  const packed = heap.scratch('packed', packedBytes(depth, k));
-  heap.kernels.packBias(bias ?? 0, k, packed, panelBytes(depth));
-  heap.kernels.packPlain(filter, k * FLOAT, depth, k, packed + PANEL_HEAD_BYTES, panelBytes(depth));
+  const { run, rows, k, packed } = packFilter(heap, info, filter, bias);
   const jump = windows.rowBytes - run * FLOAT;
   const relu = activation === 'relu' ? 1 : 0;
   const pixels = info.outHeight * info.outWidth;
@@ -57,6 +53,26 @@ export function convolution(
     const table = windows.table + first * pixels * FLOAT;
     heap.kernels.multiplyWindows(table, images * pixels, rows, run, jump, packed, k, to, k * FLOAT, relu, heap.edge);
   };
+}
+
+export interface PackedFilter {
+  /** Of the k floats of a window, those in one of its rows. */
+  readonly run: number;
+  readonly rows: number;
+  /** Filters. */
+  readonly k: number;
+  /** Address of the panels. */
+  readonly packed: number;
+}
+
+/** Valid until the scratch memory of packed operands is asked for elsewhere. */
+export function packFilter(heap: Heap, info: Info, filter: number, bias: number | undefined): PackedFilter {
+  const [run, rows, k] = [info.filterWidth * info.inChannels, info.filterHeight, info.outChannels];
+  const depth = rows * run;
+  const packed = heap.scratch('packed', packedBytes(depth, k));
+  heap.kernels.packBias(bias ?? 0, k, packed, panelBytes(depth));
+  heap.kernels.packPlain(filter, k * FLOAT, depth, k, packed + PANEL_HEAD_BYTES, panelBytes(depth));
+  return { run, rows, k, packed };
 }
 
 export const convGradient: tf.GradConfig = {

@@ -40,27 +40,41 @@ export interface Windows {
   readonly floats: number;
 }
 
-/** Addresses of the windows of all images, which are copied into a frame of zeros where there is padding. */
-export function windowsOf(heap: Heap, info: Info, x: number): Windows {
-  const { batchSize, inHeight, inWidth, inChannels, outHeight, outWidth } = info;
+/** Images as the windows see them. */
+export interface FramedImages {
+  readonly base: number;
+  readonly rowBytes: number;
+  readonly imageBytes: number;
+  /** From one window to the next below and beside it. */
+  readonly down: number;
+  readonly right: number;
+}
+
+/** The images, copied into a frame of zeros where there is padding. */
+export function framedImages(heap: Heap, info: Info, x: number): FramedImages {
+  const { batchSize, inHeight, inWidth, inChannels } = info;
   const { kernels } = heap;
   const frame = frameOf(info);
   const pixel = inChannels * FLOAT;
   const [rowBytes, inRow] = [frame.width * pixel, inWidth * pixel];
-  const frameBytes = frame.height * rowBytes;
-  let base = x;
-  if (!frame.isBare) {
-    base = heap.scratch('image', batchSize * frameBytes);
-    kernels.fillZero(base, batchSize * frameBytes);
-    const inner = base + info.padInfo.top * rowBytes + info.padInfo.left * pixel;
-    for (let n = 0; n < batchSize; n++)
-      kernels.copyRows(x + n * inHeight * inRow, inRow, inner + n * frameBytes, rowBytes, inHeight, inRow);
-  }
+  const imageBytes = frame.height * rowBytes;
+  const [down, right] = [info.strideHeight * rowBytes, info.strideWidth * pixel];
+  if (frame.isBare) return { base: x, rowBytes, imageBytes, down, right };
+  const base = heap.scratch('image', batchSize * imageBytes);
+  kernels.fillZero(base, batchSize * imageBytes);
+  const inner = base + info.padInfo.top * rowBytes + info.padInfo.left * pixel;
+  for (let n = 0; n < batchSize; n++) kernels.copyRows(x + n * inHeight * inRow, inRow, inner + n * imageBytes, rowBytes, inHeight, inRow);
+  return { base, rowBytes, imageBytes, down, right };
+}
+
+/** Addresses of the windows of all images. */
+export function windowsOf(heap: Heap, info: Info, x: number): Windows {
+  const { batchSize, outHeight, outWidth } = info;
+  const { base, rowBytes, imageBytes, down, right } = framedImages(heap, info, x);
   const count = batchSize * outHeight * outWidth;
   const table = heap.scratch('table', count * FLOAT);
-  const [down, right] = [info.strideHeight * rowBytes, info.strideWidth * pixel];
-  kernels.tabulateWindows(table, base, batchSize, outHeight, outWidth, frameBytes, down, right);
-  return { table, count, rowBytes, base, floats: (batchSize * frameBytes) / FLOAT };
+  heap.kernels.tabulateWindows(table, base, batchSize, outHeight, outWidth, imageBytes, down, right);
+  return { table, count, rowBytes, base, floats: (batchSize * imageBytes) / FLOAT };
 }
 
 export function convInfo(

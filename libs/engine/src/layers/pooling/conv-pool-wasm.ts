@@ -4,10 +4,10 @@
  * stays in the second-level cache, forward what the convolution gives, on the way back the gradient of that.
  */
 import * as tf from '@tensorflow/tfjs-core';
-import type { InnerWindow } from '@paceline/kernels';
+import { POOLED_TILE_BYTES_PER_K, type InnerWindow } from '@paceline/kernels';
 import { backpropFilter, backpropInput, type Band, type OutputGradient } from '../convolution/conv-gradients-wasm.js';
-import { convolution, type ConvAttrs } from '../convolution/conv-wasm.js';
-import { convInfo, type Info } from '../convolution/conv-windows.js';
+import { convolution, packFilter, type ConvAttrs, type PackedFilter } from '../convolution/conv-wasm.js';
+import { convInfo, framedImages, type Info } from '../convolution/conv-windows.js';
 import { heapOf, type Heap } from '../../backends/wasm/heap.js';
 import { empty, reluGradient, sumRows } from '../../backends/wasm/passes.js';
 
@@ -59,9 +59,14 @@ const forward: tf.KernelFunc = ({ inputs, backend, attrs }) => {
   const info = convInfo(x!.shape, filter!.shape, ours.strides, ours.pad);
   const shape = pooledShape(info, ours);
   const out = heap.output(shape);
-  const convolve = convolution(heap, info, heap.address(x!), heap.address(filter!), bias && heap.address(bias), ours.activation);
-  const pooledPixels = shape[1] * shape[2] * shape[3];
   const [y, at] = [heap.address(out), places ? heap.address(places) : 0];
+  const [image, weights, ofBias] = [heap.address(x!), heap.address(filter!), bias && heap.address(bias)];
+  if (ours.poolSize.every((size) => size === 2)) {
+    pooledAtOnce(heap, info, ours, image, packFilter(heap, info, weights, ofBias), y, at);
+    return out;
+  }
+  const convolve = convolution(heap, info, image, weights, ofBias, ours.activation);
+  const pooledPixels = shape[1] * shape[2] * shape[3];
   for (const { first, images, address } of bandsOf(heap, info)) {
     convolve(first, images, address);
     const from = first * pooledPixels;
@@ -69,6 +74,18 @@ const forward: tf.KernelFunc = ({ inputs, backend, attrs }) => {
   }
   return out;
 };
+
+/** Windows of 2 × 2: each tile of the product is pooled as soon as it is there. */
+function pooledAtOnce(heap: Heap, info: Info, attrs: ConvPoolAttrs, x: number, filter: PackedFilter, y: number, places: number): void {
+  const [images, p, q] = pooledShape(info, attrs);
+  const { base, rowBytes, imageBytes, down, right } = framedImages(heap, info, x);
+  const [pixels, table] = [images * p * q, heap.scratch('table', images * p * q * FLOAT)];
+  heap.kernels.tabulateWindows(table, base, images, p, q, imageBytes, attrs.poolStrides[0] * down, attrs.poolStrides[1] * right);
+  const { rows, run, k, packed } = filter;
+  const tile = heap.scratch('tile', rows * run * POOLED_TILE_BYTES_PER_K);
+  const [jump, relu] = [rowBytes - run * FLOAT, attrs.activation === 'relu' ? 1 : 0];
+  heap.kernels.multiplyPooledWindows(table, pixels, right, down, rows, run, jump, packed, k, y, places, relu, tile, heap.edge);
+}
 
 export const convPoolGradient: tf.GradConfig = {
   kernelName: CONV_POOL,
