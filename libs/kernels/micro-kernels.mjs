@@ -1,10 +1,8 @@
 /**
- * Writes the inner loops of the matrix products as AssemblyScript: tiles of up to 5 rows × 8 columns whose sums stay in
- * registers, one k at a time. Which form is fast is decided by V8's register allocation. In GFLOPS on one core (Node 20, x86-64):
- * 5 × 8 43 where nothing but its addresses is alive around the loop, else 23; 4 × 8 35–39 also then; 6 × 8 29, unrolled twice 41 or 28;
- * 4 × 12 and 3 × 16 32; 4 × 8 unrolled 29. A max(0, ·) at the end costs 5 × 8 half of its speed, so relu is a pass of its own. What differs between uses
- * is a function of its own here, not a parameter. Unrolled with a way out of the loop behind each k, on another machine whose registers alone reach 48:
- * 4 × 8 45 by two or four k where it has 41 by one, 5 × 8 37 and 29, 6 × 8 33.
+ * Writes the inner loops of the matrix products as AssemblyScript: tiles of up to 4 rows × 8 columns whose sums stay in
+ * registers, eight k in a turn of the loop. Which form is fast is decided by V8's register allocation. In GFLOPS on one core (Node 20, an EPYC of AMD
+ * whose registers alone reach 48): 4 × 8 46 unrolled by eight, 45 by four or two, 40 not unrolled; 5 × 8 42 not unrolled, 37 by two, 29 by four; 6 × 8 33.
+ * A max(0, ·) at the end is a pass of its own. What differs between uses is a function of its own here, not a parameter.
  *
  * A tile adds up in the order of k, one multiplication and one addition at a time, so the bits of an element depend on its row of
  * A and its column of B alone, not on where in the matrix the tile lies. `relaxed` uses fused multiply-add where the machine has it.
@@ -13,14 +11,12 @@
  * tileN…: A is packed, N floats for every k. All: a panel of packed B (8 floats of bias, then 8 floats for every k); C is written
  * at c with rows `ldc` bytes apart. …Bias starts from the bias, …Add from what C holds. listedN: see sparse.ts.
  */
-const TILE_ROWS = 5;
-/** With the runs of a window alive around the loop. */
-const WINDOW_ROWS = 4;
-/** The k of a window that are taken at a time. */
-const UNROLLED = 4;
+const TILE_ROWS = 4;
+/** The k that a whole tile takes in a turn of its loop. */
+const UNROLLED = 8;
 
-/** 16 and 8 columns of a product with lists: with 24 or 32 V8 keeps sums in memory, since it loads all of a row of B before it multiplies. */
-const LISTED_VECTORS = [4, 2];
+/** 32, 16 and 8 columns of a product with lists. */
+const LISTED_VECTORS = [8, 4, 2];
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 const lines = (items, write) => items.map(write).join('\n');
@@ -56,16 +52,32 @@ const STARTS = {
   Add: (rows) => [beginAdd(rows), end(rows)],
 };
 
+/**
+ * `left` k, several in a turn, each followed by a way out of the loop: without one V8 would put all loads before the first product, and keep sums in
+ * memory. `next` moves the addresses of A on by that many k.
+ */
+function unrolled(rows, relaxed, left, address, next) {
+  const turn = rows.length === TILE_ROWS ? UNROLLED : 1;
+  const steps = range(turn).map(
+    (i) => `${one(rows, relaxed, (r) => address(r, i), i)}
+    if (${left} == ${i + 1}) break;`,
+  );
+  return `while (${left}) {
+    ${steps.join('\n    ')}
+    ${next(turn)} b += ${32 * turn}; ${left} -= ${turn};
+  }`;
+}
+
+const rowAddress = (r, i) => `a${r}, ${4 * i}`;
+const nextInRows = (rows) => (turn) => rows.map((r) => `a${r} += ${4 * turn};`).join(' ');
+
 function rowsKernel(count, relaxed, start) {
   const rows = range(count);
   const [begin, finish] = STARTS[start](rows);
   return `export function rows${count}${start}(table: usize, offset: usize, k: u32, b: usize, c: usize, ldc: usize): void {
 ${lines(rows, (r) => `  let a${r}: usize = load<u32>(table, ${4 * r}) + offset;`)}
 ${begin}
-  while (k) {
-    ${one(rows, relaxed, (r) => `a${r}`)}
-    ${rows.map((r) => `a${r} += 4;`).join(' ')} b += 32; k--;
-  }
+  ${unrolled(rows, relaxed, 'k', rowAddress, nextInRows(rows))}
 ${finish}
 }
 `;
@@ -76,25 +88,16 @@ function tileKernel(count, relaxed, start) {
   const [begin, finish] = STARTS[start](rows);
   return `export function tile${count}${start}(a: usize, k: u32, b: usize, c: usize, ldc: usize): void {
 ${begin}
-  while (k) {
-    ${one(rows, relaxed, (r) => `a, ${4 * r}`)}
-    a += ${4 * count}; b += 32; k--;
-  }
+  ${unrolled(
+    rows,
+    relaxed,
+    'k',
+    (r, i) => `a, ${4 * (count * i + r)}`,
+    (turn) => `a += ${4 * count * turn};`,
+  )}
 ${finish}
 }
 `;
-}
-
-/** Several k of a window, each followed by a way out of the loop: without one V8 would put all loads before the first product, and keep sums in memory. */
-function unrolled(rows, relaxed) {
-  const steps = range(UNROLLED).map(
-    (i) => `${one(rows, relaxed, (r) => `a${r}, ${4 * i}`, i)}
-      if (left == ${i + 1}) break;`,
-  );
-  return `while (true) {
-      ${steps.join('\n      ')}
-      ${rows.map((r) => `a${r} += ${4 * UNROLLED};`).join(' ')} b += ${32 * UNROLLED}; left -= ${UNROLLED};
-    }`;
 }
 
 function windowsKernel(count, relaxed) {
@@ -105,7 +108,7 @@ ${lines(rows, (r) => `  let a${r}: usize = load<u32>(table, ${4 * r});`)}
 ${begin}
   while (true) {
     let left = run;
-    ${unrolled(rows, relaxed)}
+    ${unrolled(rows, relaxed, 'left', rowAddress, nextInRows(rows))}
     if (!--runs) break;
     b += <usize>left << 5;
     const step = (<usize>left << 2) + jump;
@@ -117,25 +120,47 @@ ${finish}
 }
 
 /**
- * Sums of `vectors` × 4 columns over one list: begins from what lies at `begin`, rows of B are named by the entries. Two entries at a time: four
- * sums, two rows of B and two elements are what V8 keeps in registers (three entries take twice as long).
+ * One entry of a list, inside of a loop: its element times the row of B that it names. More than four vectors are two halves, with a way out
+ * between them that is never taken: V8 would load all of the row before the first product.
  */
+function listedEntry(vectors, relaxed) {
+  const part = (from, to) =>
+    lines(range(to).slice(from), (j) => `        c${j} = ${multiplyAdd(relaxed, `c${j}`, 'x', `v128.load(b, ${16 * j})`)};`);
+  const rest = vectors > 4 ? `        if (end == NEVER) break;\n${part(4, vectors)}` : '';
+  return `const b = base + <usize>load<u32>(entries), x = v128.load_splat<f32>(entries, 4);
+${part(0, Math.min(vectors, 4))}
+${rest}`;
+}
+
+/** Sums of `vectors` × 4 columns over one list: begins from what lies at `begin`, rows of B are named by the entries. Two entries in a turn of the loop gain nothing. */
 function listedKernel(vectors, relaxed) {
   const columns = range(vectors);
-  const entry = (at) => `    {
-      const b = base + <usize>load<u32>(entries, ${at});
-      const x = v128.load_splat<f32>(entries, ${at + 4});
-${lines(columns, (j) => `      c${j} = ${multiplyAdd(relaxed, `c${j}`, 'x', `v128.load(b, ${16 * j})`)};`)}
-    }`;
   return `export function listed${vectors}(entries: usize, end: usize, base: usize, begin: usize, c: usize): void {
 ${lines(columns, (j) => `  let c${j} = v128.load(begin, ${16 * j});`)}
-  while (entries + 8 < end) {
-${entry(0)}
-${entry(8)}
-    entries += 16;
+  while (entries < end) {
+    ${listedEntry(vectors, relaxed)}
+    entries += 8;
   }
-  if (entries < end) {
-${entry(0)}
+${lines(columns, (j) => `  v128.store(c, c${j}, ${16 * j});`)}
+}
+`;
+}
+
+/** Sums of `vectors` × 4 columns over several lists, one behind the other: each has its first entry, its end and what its offsets count from in `table`. */
+function gatheredKernel(vectors, relaxed) {
+  const columns = range(vectors);
+  return `export function gathered${vectors}(table: usize, runs: u32, c: usize): void {
+${lines(columns, (j) => `  let c${j} = f32x4.splat(0);`)}
+  while (runs) {
+    let entries: usize = load<u32>(table);
+    const end: usize = load<u32>(table, 4);
+    const base: usize = load<u32>(table, 8);
+    while (entries < end) {
+        ${listedEntry(vectors, relaxed)}
+        entries += 8;
+    }
+    table += 12;
+    runs--;
   }
 ${lines(columns, (j) => `  v128.store(c, c${j}, ${16 * j});`)}
 }
@@ -149,6 +174,12 @@ export function microKernels(relaxed) {
     ...['Bias', 'Add'].map((start) => rowsKernel(count, relaxed, start)),
     ...['Bias', 'Add'].map((start) => tileKernel(count, relaxed, start)),
   ]);
-  const windows = counts(WINDOW_ROWS).map((count) => windowsKernel(count, relaxed));
-  return [...plain, ...windows, ...LISTED_VECTORS.map((vectors) => listedKernel(vectors, relaxed))].join('\n');
+  const windows = counts(TILE_ROWS).map((count) => windowsKernel(count, relaxed));
+  return [
+    'const NEVER: usize = 1;',
+    ...plain,
+    ...windows,
+    ...LISTED_VECTORS.map((vectors) => listedKernel(vectors, relaxed)),
+    ...LISTED_VECTORS.map((vectors) => gatheredKernel(vectors, relaxed)),
+  ].join('\n');
 }

@@ -155,6 +155,21 @@ export interface TrainingKernels {
     strideH: number,
     strideW: number,
   ): void;
+  listPixels(dy: number, p: number, q: number, k: number, step: number, cellBytes: number, entries: number, starts: number): void;
+  gatherListed(
+    starts: number,
+    p: number,
+    q: number,
+    filter: number,
+    cellBytes: number,
+    filterH: number,
+    filterW: number,
+    dx: number,
+    h: number,
+    w: number,
+    n: number,
+    table: number,
+  ): void;
   transpose(from: number, rows: number, columns: number, to: number): void;
   relu(x: number, y: number, n: number): void;
   reluGradient(dy: number, y: number, dz: number, n: number): void;
@@ -236,7 +251,7 @@ export enum ProductMode {
 
 /** Scratch of the products: for the last columns of C, and for a packed tile of a transposed A, or two of windows that are pooled, per k. */
 export const EDGE_BYTES = 192;
-export const TILE_BYTES_PER_K = 20;
+export const TILE_BYTES_PER_K = 16;
 export const POOLED_TILE_BYTES_PER_K = 32;
 /** A row of the panel that a product with lists copies B to. */
 export const LISTED_ROW_BYTES = 64;

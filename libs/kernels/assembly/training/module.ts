@@ -1,3 +1,4 @@
+export * from './gathered';
 export * from './max-pooling';
 export * from './normalising';
 export * from './passes';

@@ -15,8 +15,6 @@ import {
   rows3Bias,
   rows4Add,
   rows4Bias,
-  rows5Add,
-  rows5Bias,
   tile1Add,
   tile1Bias,
   tile2Add,
@@ -25,16 +23,13 @@ import {
   tile3Bias,
   tile4Add,
   tile4Bias,
-  tile5Add,
-  tile5Bias,
   windows1,
   windows2,
   windows3,
   windows4,
 } from './micro-kernels';
 
-const TILE: u32 = 5;
-const WINDOW_TILE: u32 = 4;
+const TILE: u32 = 4;
 /** Bytes of A that one pass over the panels of B reads again and again: half of a second-level cache of 512 KiB. */
 const BLOCK_BYTES: u32 = 1 << 18;
 
@@ -172,7 +167,7 @@ function packFew(b: usize, stride: usize, k: u32, n: u32, to: usize): void {
 
 /**
  * C[m × n] = A·B for A by rows: row r at table[r] + offset. `mode` 0: from the bias; 1: added to C.
- * `edge` is scratch for a tile, 160 bytes.
+ * `edge` is scratch for a tile, 128 bytes.
  */
 export function multiplyRows(
   table: usize,
@@ -226,14 +221,14 @@ export function multiplyWindows(
   edge: usize,
 ): void {
   const panelBytes = (<usize>(runs * run + 1)) << 5;
-  const block = max<u32>(4, BLOCK_BYTES / (runs * run * 4 + 1) / WINDOW_TILE) * WINDOW_TILE;
+  const block = max<u32>(4, BLOCK_BYTES / (runs * run * 4 + 1) / TILE) * TILE;
   for (let from: u32 = 0; from < m; from += block) {
     const to = min(m, from + block);
     for (let j: u32 = 0; j < n; j += 8) {
       const panel = packed + <usize>(j >> 3) * panelBytes;
       const columns = min<u32>(8, n - j);
-      for (let r = from; r < to; r += WINDOW_TILE) {
-        const rows = min(WINDOW_TILE, to - r);
+      for (let r = from; r < to; r += TILE) {
+        const rows = min(TILE, to - r);
         const at = table + ((<usize>r) << 2);
         const into = c + r * ldc + ((<usize>j) << 2);
         if (columns == 8) tileOfWindows(rows, at, runs, run, jump, panel, into, ldc, relu);
@@ -248,7 +243,7 @@ export function multiplyWindows(
 
 /**
  * C[m × n] = A·B for A by columns: element (r, k) at table[k] + offset + 4·r. A is packed a tile of rows at a time into `tile`,
- * 20·k bytes, and used for all panels of B. `mode` 0: from the bias; 1: added to C.
+ * 16·k bytes, and used for all panels of B. `mode` 0: from the bias; 1: added to C.
  */
 export function multiplyColumns(
   table: usize,
@@ -287,9 +282,8 @@ function packTile(table: usize, offset: usize, k: u32, rows: u32, tile: usize): 
     while (k) {
       const from = <usize>load<u32>(table) + offset;
       v128.store(tile, v128.load(from));
-      store<f32>(tile, load<f32>(from, 16), 16);
       table += 4;
-      tile += 20;
+      tile += 16;
       k--;
     }
     return;
@@ -308,14 +302,12 @@ function packTile(table: usize, offset: usize, k: u32, rows: u32, tile: usize): 
 
 function tileOfRows(rows: u32, table: usize, offset: usize, k: u32, b: usize, c: usize, ldc: usize, mode: u32): void {
   if (mode == FROM_BIAS) {
-    if (rows == 5) rows5Bias(table, offset, k, b, c, ldc);
-    else if (rows == 4) rows4Bias(table, offset, k, b, c, ldc);
+    if (rows == 4) rows4Bias(table, offset, k, b, c, ldc);
     else if (rows == 3) rows3Bias(table, offset, k, b, c, ldc);
     else if (rows == 2) rows2Bias(table, offset, k, b, c, ldc);
     else rows1Bias(table, offset, k, b, c, ldc);
   } else {
-    if (rows == 5) rows5Add(table, offset, k, b, c, ldc);
-    else if (rows == 4) rows4Add(table, offset, k, b, c, ldc);
+    if (rows == 4) rows4Add(table, offset, k, b, c, ldc);
     else if (rows == 3) rows3Add(table, offset, k, b, c, ldc);
     else if (rows == 2) rows2Add(table, offset, k, b, c, ldc);
     else rows1Add(table, offset, k, b, c, ldc);
@@ -341,14 +333,12 @@ function reluTile(c: usize, ldc: usize, rows: u32): void {
 
 function tileOfColumns(rows: u32, tile: usize, k: u32, b: usize, c: usize, ldc: usize, mode: u32): void {
   if (mode == FROM_BIAS) {
-    if (rows == 5) tile5Bias(tile, k, b, c, ldc);
-    else if (rows == 4) tile4Bias(tile, k, b, c, ldc);
+    if (rows == 4) tile4Bias(tile, k, b, c, ldc);
     else if (rows == 3) tile3Bias(tile, k, b, c, ldc);
     else if (rows == 2) tile2Bias(tile, k, b, c, ldc);
     else tile1Bias(tile, k, b, c, ldc);
   } else {
-    if (rows == 5) tile5Add(tile, k, b, c, ldc);
-    else if (rows == 4) tile4Add(tile, k, b, c, ldc);
+    if (rows == 4) tile4Add(tile, k, b, c, ldc);
     else if (rows == 3) tile3Add(tile, k, b, c, ldc);
     else if (rows == 2) tile2Add(tile, k, b, c, ldc);
     else tile1Add(tile, k, b, c, ldc);

@@ -10,7 +10,7 @@
  * zero where a sum begins at −0 (a bias), or a fused multiply-add underflows.
  * Strides and offsets are in bytes, counts in floats.
  */
-import { listed2, listed4 } from './micro-kernels';
+import { listed2, listed4, listed8 } from './micro-kernels';
 
 /** How many of n floats are not zero. */
 export function countNonZero(x: usize, n: u32): u32 {
@@ -67,35 +67,41 @@ function notFinite(x: v128): v128 {
 
 /** Elements that are looked at together: all zero on a blank background, hardly ever where zeros are scattered, so the branch is foreseen in both. */
 const GROUP: u32 = 16;
+/** Columns of the widest sums over lists. */
+export const WIDE: u32 = 32;
 
 /** A list for every row of A [rows, k]: element (r, i) at a + r·stride + 4·i; it meets the row of B at i·step. `entries` has 8 bytes to spare. */
 export function listRows(a: usize, stride: usize, rows: u32, k: u32, step: u32, entries: usize, starts: usize): void {
-  const whole = k & ~(GROUP - 1);
   for (let r: u32 = 0; r < rows; r++) {
     store<u32>(starts, <u32>entries);
     starts += 4;
-    let from = a + r * stride;
-    let offset: u32 = 0;
-    let i: u32 = 0;
-    while (i < k) {
-      const count = i < whole ? GROUP : k - i;
-      if (count == GROUP && isBlank(from)) {
-        from += GROUP << 2;
-        offset += GROUP * step;
-      } else {
-        for (let left = count; left; left--) {
-          const x = load<f32>(from);
-          store<u32>(entries, offset);
-          store<f32>(entries, x, 4);
-          entries += (<usize>(x != 0)) << 3;
-          from += 4;
-          offset += step;
-        }
-      }
-      i += count;
-    }
+    entries = listRow(a + r * stride, k, 0, step, entries);
   }
   store<u32>(starts, <u32>entries);
+}
+
+/** One list, whose first element would have that offset; where it ends. */
+export function listRow(from: usize, k: u32, offset: u32, step: u32, entries: usize): usize {
+  const whole = k & ~(GROUP - 1);
+  let i: u32 = 0;
+  while (i < k) {
+    const count = i < whole ? GROUP : k - i;
+    if (count == GROUP && isBlank(from)) {
+      from += GROUP << 2;
+      offset += GROUP * step;
+    } else {
+      for (let left = count; left; left--) {
+        const x = load<f32>(from);
+        store<u32>(entries, offset);
+        store<f32>(entries, x, 4);
+        entries += (<usize>(x != 0)) << 3;
+        from += 4;
+        offset += step;
+      }
+    }
+    i += count;
+  }
+  return entries;
 }
 
 /** Whether 16 floats are zero. */
@@ -182,7 +188,7 @@ export function multiplyListed(starts: usize, m: u32, base: usize, n: u32, begin
   let j: u32 = 0;
   while (j < n) {
     const offset = (<usize>j) << 2;
-    const width: u32 = n - j >= 16 ? 16 : 8;
+    const width = widthOf(n - j);
     let at = starts;
     let into = c + offset;
     for (let r: u32 = 0; r < m; r++) {
@@ -232,8 +238,14 @@ function copyColumns(from: usize, stride: usize, rows: u32, width: u32, to: usiz
   }
 }
 
+/** Columns that are taken at once. */
+export function widthOf(left: u32): u32 {
+  return left >= WIDE ? WIDE : left >= 16 ? 16 : 8;
+}
+
 function oneList(entries: usize, end: usize, b: usize, begin: usize, c: usize, width: u32): void {
-  if (width == 16) listed4(entries, end, b, begin, c);
+  if (width == WIDE) listed8(entries, end, b, begin, c);
+  else if (width == 16) listed4(entries, end, b, begin, c);
   else listed2(entries, end, b, begin, c);
 }
 
@@ -314,7 +326,7 @@ export function multiplyListedWindows(
   let k: u32 = 0;
   while (k < n) {
     const offset = (<usize>k) << 2;
-    const width: u32 = n - k >= 16 ? 16 : 8;
+    const width = widthOf(n - k);
     let into = c + offset;
     for (let i: u32 = 0; i < filterH; i++) {
       const down = i / strideH;

@@ -133,6 +133,27 @@ describe('an operand that is mostly zeros gives the bits of the dense product', 
   });
 
   it.each([
+    ['columns in steps of 32, 16 and 8', [12, 9, 8, 56], [3, 3, 56, 9], 'valid'],
+    ['two steps of 32 under a frame of zeros', [4, 7, 9, 64], [3, 2, 64, 21], 'same'],
+    ['a filter as large as the image but for a pixel', [27, 6, 5, 32], [5, 4, 32, 40], 'valid'],
+    ['a filter larger than the image', [11, 4, 3, 40], [7, 5, 40, 33], 'same'],
+    ['one row', [4, 1, 70, 8], [1, 5, 8, 17], 'valid'],
+    ['one pixel to the filter', [2, 9, 9, 48], [1, 1, 48, 32], 'same'],
+  ] as const)('in the gradients of a convolution whose pixels are added up at once: %s', (_, x, filterShape, pad) => {
+    const { inputShape, dyShape, ofFilter, ofInput } = convolution(x, filterShape, pad);
+    for (const isSet of [everySo(7), (i: number) => i % 11 === 3 || i < 60, () => false]) {
+      const dy = values(dyShape, 3, isSet);
+      for (const odd of [1.5, 2e-45, -0, 3e38]) {
+        expectBitsOfDense(() => ofInput(endingWith(odd, dy), endingWith(odd, values(filterShape, 2))));
+        expectBitsOfDense(() => ofFilter(endingWith(odd, values(inputShape, 1)), endingWith(odd, dy)));
+      }
+      // What is not finite in the gradient itself is listed like any other element.
+      expectBitsOfDense(() => ofInput(endingWith(-Infinity, dy), values(filterShape, 2)));
+      expectBitsOfDense(() => ofInput(endingWith(NaN, dy), values(filterShape, 2)));
+    }
+  });
+
+  it.each([
     ['valid', 1, 1],
     ['same', 2, 3],
     ['valid', 3, 2],

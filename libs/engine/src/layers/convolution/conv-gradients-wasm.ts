@@ -15,6 +15,9 @@ const BLOCK_OF_PIXELS = 384;
 /** The same where they are listed: what they meet of the image stays in the first-level cache. */
 const BLOCK_OF_LISTED_PIXELS = 128;
 
+/** What a product by lists keeps for each row of a filter. */
+const GATHERED_ROW_BYTES = 12;
+
 /** A few images and the gradients of their outputs, [images, p, q, k]. */
 export interface Band {
   readonly first: number;
@@ -147,16 +150,21 @@ export function backpropInput(heap: Heap, info: Info, dy: OutputGradient, filter
     if (lists) kernels.transpose(from, c, k, to);
     else kernels.packTransposed(from, k * FLOAT, k, c, to + PANEL_HEAD_BYTES, panelBytes(k));
   }
-  const table = heap.scratch('table', p * q * FLOAT);
+  const isGathered = lists !== undefined && info.strideHeight === 1 && info.strideWidth === 1;
+  const table = heap.scratch('table', Math.max(p * q * FLOAT, filterHeight * GATHERED_ROW_BYTES));
   const frame = frameOf(info);
   const rowBytes = frame.width * c * FLOAT;
   const imageBytes = inHeight * inWidth * c * FLOAT;
   const image = frame.isBare ? 0 : heap.scratch('image', frame.height * rowBytes);
   for (const { n, address: from } of imagesOf(info, dy)) {
     const into = frame.isBare ? dx + n * imageBytes : image;
-    kernels.fillZero(into, frame.height * rowBytes);
+    if (!isGathered) kernels.fillZero(into, frame.height * rowBytes);
     const [h, w] = [info.strideHeight, info.strideWidth];
-    if (lists) {
+    if (isGathered) {
+      const { entries, starts } = lists;
+      kernels.listPixels(from, p, q, k, c * FLOAT, cellBytes, entries, starts);
+      kernels.gatherListed(starts, p, q, packed, cellBytes, filterHeight, filterWidth, into, frame.height, frame.width, c, table);
+    } else if (lists) {
       kernels.listRows(from, k * FLOAT, p * q, k, c * FLOAT, lists.entries, lists.starts);
       kernels.spreadListed(lists.starts, p, q, packed, cellBytes, filterHeight, filterWidth, into, rowBytes, c, h, w);
     } else kernels.spreadWindows(table, from, p, q, k, packed, cellBytes, filterHeight, filterWidth, into, rowBytes, c, h, w, edge);
