@@ -82,26 +82,35 @@ export function listRows(a: usize, stride: usize, rows: u32, k: u32, step: u32, 
 
 /** One list, whose first element would have that offset; where it ends. */
 export function listRow(from: usize, k: u32, offset: u32, step: u32, entries: usize): usize {
-  const whole = k & ~(GROUP - 1);
-  let i: u32 = 0;
-  while (i < k) {
-    const count = i < whole ? GROUP : k - i;
-    if (count == GROUP && isBlank(from)) {
-      from += GROUP << 2;
-      offset += GROUP * step;
-    } else {
-      for (let left = count; left; left--) {
-        const x = load<f32>(from);
-        store<u32>(entries, offset);
-        store<f32>(entries, x, 4);
-        entries += (<usize>(x != 0)) << 3;
-        from += 4;
-        offset += step;
-      }
+  let groups = k / GROUP;
+  while (groups) {
+    for (let set = setOf(from); set; set &= set - 1) {
+      const i = <u32>ctz<i32>(set);
+      store<u32>(entries, offset + i * step);
+      store<f32>(entries, load<f32>(from + ((<usize>i) << 2)), 4);
+      entries += 8;
     }
-    i += count;
+    from += GROUP << 2;
+    offset += GROUP * step;
+    groups--;
+  }
+  for (let left = k & (GROUP - 1); left; left--) {
+    const x = load<f32>(from);
+    store<u32>(entries, offset);
+    store<f32>(entries, x, 4);
+    entries += (<usize>(x != 0)) << 3;
+    from += 4;
+    offset += step;
   }
   return entries;
+}
+
+/** Which of 16 floats are not zero, a bit for each. */
+function setOf(from: usize): i32 {
+  const zero = f32x4.splat(0);
+  const low = i16x8.narrow_i32x4_s(f32x4.ne(v128.load(from), zero), f32x4.ne(v128.load(from, 16), zero));
+  const high = i16x8.narrow_i32x4_s(f32x4.ne(v128.load(from, 32), zero), f32x4.ne(v128.load(from, 48), zero));
+  return i8x16.bitmask(i8x16.narrow_i16x8_s(low, high));
 }
 
 /** Whether 16 floats are zero. */
