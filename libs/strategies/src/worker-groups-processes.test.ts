@@ -67,9 +67,9 @@ it('two groups of two processes end with the History and the bits of MirroredStr
   const sum = (counts: readonly number[]): number => counts.reduce((all, bytes) => all + bytes, 0);
   expect(sum(plain.bytes('ps'))).toBe(2 * WORKERS * total);
   expect(sum(grouped.bytes('ps'))).toBe(2 * 2 * total);
-  // A leader speaks with the servers and with the other one; what comes from the program is the same for all.
-  const [leader, member] = grouped.bytes('worker') as [number, number];
-  expect(leader - plain.bytes('worker')[0]!).toBe(2 * total);
+  // A head speaks with the servers and with the other one; what comes from the program is the same for all.
+  const [head, member] = grouped.bytes('worker') as [number, number];
+  expect(head - plain.bytes('worker')[0]!).toBe(2 * total);
   expect(member - plain.bytes('worker')[1]!).toBe(0);
 });
 

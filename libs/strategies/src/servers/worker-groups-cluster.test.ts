@@ -26,10 +26,10 @@ async function trained(workersPerGroup: number, options: Parameters<GroupCluster
   return { bytes, asked, ends: { losses, outputs, parameters }, whole: training.bytes };
 }
 
-it('one group: its leader alone has connections to the servers, and each worker one to the worker above it', async () => {
+it('one group: its head alone has connections to the servers, and each worker one to the worker above it', async () => {
   await trained(WORKERS);
-  const [leader] = cluster.workers;
-  const ofServers = cluster.servers.flatMap((server) => [`0 ${server}`, `${leader} ${server}`]);
+  const [head] = cluster.workers;
+  const ofServers = cluster.servers.flatMap((server) => [`0 ${server}`, `${head} ${server}`]);
   const ofWorkers = [...cluster.workers.map((worker) => `0 ${worker}`), '2 1', '3 1', '4 3'];
   expect([...cluster.connected].sort()).toEqual([...ofServers, ...ofWorkers].sort());
 });
@@ -43,8 +43,8 @@ it('groups of two and of four workers have the bits of plain parameter servers, 
     expect(bytes).toBe((plain.bytes * (WORKERS / size)) / WORKERS);
     const askers = (servers: readonly number[]): string[] =>
       [...asked].filter((pair) => servers.includes(Number(pair.split(' ')[1])) && !pair.startsWith('0 ')).sort();
-    const leaders = cluster.workers.filter((_, worker) => worker % size === 0);
-    expect(askers(cluster.servers)).toEqual(leaders.flatMap((leader) => cluster.servers.map((server) => `${leader} ${server}`)));
+    const heads = cluster.workers.filter((_, worker) => worker % size === 0);
+    expect(askers(cluster.servers)).toEqual(heads.flatMap((head) => cluster.servers.map((server) => `${head} ${server}`)));
     expect(askers(cluster.workers)).toEqual(size === 2 ? ['2 1', '4 3'] : ['2 1', '3 1', '4 3']);
   }
 });
@@ -92,9 +92,9 @@ async function faultOf(training: Training): Promise<{ readonly fault: Error; rea
 }
 
 it.each([
-  ['a worker below the leader', 2],
+  ['a worker below the head', 2],
   ['one in the middle', 3],
-  ['the leader', 1],
+  ['the head', 1],
 ])('%s that dies between two steps is named at once; the next session trains', async (_, victim) => {
   const training = await cluster.train(4);
   await training.step();
@@ -112,9 +112,9 @@ it.each([
 });
 
 it.each([
-  ['a worker below the leader', 2],
+  ['a worker below the head', 2],
   ['one below another', 4],
-  ['the leader', 1],
+  ['the head', 1],
 ])('%s that stands still is named after the deadline, by whoever waits for it', async (_, victim) => {
   const training = await cluster.train(4, { deadlineMs: 1_500 });
   await training.step();

@@ -31,8 +31,8 @@ it.each([
 ])('%i workers with %i replicas, %i in a group: each group sends one sum, over the nodes of all of its workers', (workers, each, size) => {
   const [shares, plans] = [sharesOf(workers, each), plansOf(workers, each, size)];
   expect(reasonAgainstGroups(shares, size)).toBeUndefined();
-  const leaders = plans.filter((plan) => plan!.above === undefined);
-  expect(leaders).toHaveLength(Math.ceil(workers / size));
+  const heads = plans.filter((plan) => plan!.above === undefined);
+  expect(heads).toHaveLength(Math.ceil(workers / size));
   for (const [worker, plan] of plans.entries()) {
     if (worker % size === 0) expect(plan!.nodes).toHaveLength(1);
     const covered = [...shares[worker]!.nodes, ...plan!.below.flatMap(({ nodes }) => nodes)];

@@ -1,5 +1,5 @@
 /**
- * Which workers form a group, of which one alone speaks with the parameter servers: the leader, which is the first one of the group. Pure.
+ * Which workers form a group, of which one alone speaks with the parameter servers: the head, which is the first one of the group. Pure.
  *
  * Inside a group sums go up and parameters go down a binomial tree, which pairs workers as the reduction tree pairs their replicas. With eight workers:
  *
@@ -25,7 +25,7 @@ export interface WorkerBelow {
 export interface GroupPlan {
   /** What it sends on, over its replicas and those of the workers below it. */
   readonly nodes: readonly Node[];
-  /** Place in the roster of the worker above, which hands parameters down; undefined for the leader, which speaks with the servers. */
+  /** Place in the roster of the worker above, which hands parameters down; undefined for the head, which speaks with the servers. */
   readonly above: number | undefined;
   readonly below: readonly WorkerBelow[];
 }

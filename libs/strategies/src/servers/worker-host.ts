@@ -4,7 +4,7 @@
  *     rows come -> parameters of the generation are read from every server, unless they are here -> gradients, added up inside the process
  *     -> every server gets its range of the sums -> losses go to the coordinator, which commits the round at the servers
  *
- * In a group of several workers (worker-groups.ts) the leader does so; for the others the worker above them stands for the servers.
+ * In a group of several workers (worker-groups.ts) the head does so; for the others the worker above them stands for the servers.
  */
 import {
   COORDINATOR,
