@@ -98,7 +98,7 @@ await fit(model, { epochs: ${epochs}, callbacks }).then(() => say({ ended: true 
 await model.trainOnBatch(xs, ys).catch(told);
 await strategy.dispose();
 `;
-  for (const index of process.env['PACELINE_SOAK'] === '1' ? [0, 1, 2, 3] : [3, 2]) {
+  for (const index of process.env['PACELINE_SOAK'] === '1' ? [0, 1, 2, 3] : [2]) {
     const running = cluster.coordinate(source(1_000_000));
     await running.said('"trains"');
     const victim = cluster.processOf('worker', index);
