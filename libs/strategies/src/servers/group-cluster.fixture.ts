@@ -120,7 +120,7 @@ export class GroupCluster {
       workers,
       servers,
       shares,
-      threads: each,
+      threads: 1,
       workersPerGroup,
       codec: { kind: codec, seed: 3 },
       deadlineMs,

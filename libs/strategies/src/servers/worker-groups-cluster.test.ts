@@ -12,15 +12,15 @@ afterAll(() => cluster.dispose());
 afterEach(() => cluster.reset());
 
 const STEPS = 4;
-async function trained(workersPerGroup: number, options: Parameters<GroupCluster['train']>[1] = {}) {
-  const training = await cluster.train(workersPerGroup, options);
+async function trained(workersPerGroup: number, options: Parameters<GroupCluster['train']>[1] = {}, among = cluster) {
+  const training = await among.train(workersPerGroup, options);
   const losses: (readonly number[])[] = [];
   losses.push((await training.step()).losses);
-  cluster.asked.clear();
-  const before = cluster.serverBytes();
+  among.asked.clear();
+  const before = among.serverBytes();
   for (let i = 1; i < STEPS; i++) losses.push((await training.step()).losses);
-  const bytes = (cluster.serverBytes() - before) / (STEPS - 1);
-  const asked = new Set(cluster.asked);
+  const bytes = (among.serverBytes() - before) / (STEPS - 1);
+  const asked = new Set(among.asked);
   const [outputs, parameters] = [await training.predict(), await training.parameters()];
   training.end();
   return { bytes, asked, ends: { losses, outputs, parameters }, whole: training.bytes };
@@ -46,6 +46,23 @@ it('groups of two and of four workers have the bits of plain parameter servers, 
     const heads = cluster.workers.filter((_, worker) => worker % size === 0);
     expect(askers(cluster.servers)).toEqual(heads.flatMap((head) => cluster.servers.map((server) => `${head} ${server}`)));
     expect(askers(cluster.workers)).toEqual(size === 2 ? ['2 1', '4 3'] : ['2 1', '3 1', '4 3']);
+  }
+});
+
+it('three workers: a last group of one, and a group whose workers send several nodes, which are added in the order of the tree', async () => {
+  const three = await GroupCluster.start(3);
+  try {
+    // With three replicas each, worker 1 has the nodes [3, 4) and [4, 6) of nine.
+    for (const [size, each] of [
+      [2, 1],
+      [3, 3],
+    ] as const) {
+      const [plain, grouped] = [await trained(1, { each }, three), await trained(size, { each }, three)];
+      expect(grouped.ends).toEqual(plain.ends);
+      expect(grouped.bytes).toBe(2 * grouped.whole * Math.ceil(3 / size));
+    }
+  } finally {
+    await three.dispose();
   }
 });
 
