@@ -35,6 +35,7 @@ const ENTRIES = {
     'servers/coordinator-thread',
     'servers/function-thread',
     'recorded/recorded-process',
+    'devices/device-process',
   ].map((name) => `libs/strategies/dist/${name}.js`),
   library: ['libs/strategies/dist/index.js', 'libs/strategies/dist/server-entry.js'],
 };

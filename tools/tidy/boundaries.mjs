@@ -51,9 +51,10 @@ export const BOUNDARIES = {
       'members of a group move and add vectors among themselves, and tasks of a cluster ask each other: no model and no control plane',
   },
   strategies: {
-    mayImport: ['spec', 'kernels', 'learning', 'engine', 'codecs', 'collectives'],
+    mayImport: ['spec', 'kernels', 'learning', 'engine', 'codecs', 'collectives', 'tensorflow-addon'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
-    reason: 'it trains models of a tf.js program in its own processes: it knows no control plane, no queue and no database',
+    reason:
+      'it trains models of a tf.js program in its own processes, and asks tensorflow-addon where an installed engine lies: it knows no control plane, no queue and no database',
   },
   data: {
     mayImport: ['spec', 'storage'],

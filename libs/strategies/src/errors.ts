@@ -4,7 +4,9 @@ export type StrategyErrorCode =
   | 'STRATEGY_ARGUMENT'
   | 'STRATEGY_BACKEND'
   | 'STRATEGY_CANCELLED'
+  | 'STRATEGY_DEVICE'
   | 'STRATEGY_DISPOSED'
+  | 'STRATEGY_ENGINE'
   | 'STRATEGY_FOREIGN_MODEL'
   | 'STRATEGY_FUNCTION'
   | 'STRATEGY_CLUSTER'
@@ -121,6 +123,25 @@ export class MemberError extends StrategyError {
 export class ThreadError extends StrategyError {
   constructor(message: string, options?: ErrorOptions) {
     super('STRATEGY_THREAD', message, options);
+  }
+}
+
+/** The process of a device ended, did not start, or was silent for the deadline. The strategy cannot train any more. */
+export class DeviceError extends StrategyError {
+  constructor(
+    /** Its name: `gpu:0`. */
+    readonly device: string,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super('STRATEGY_DEVICE', message, options);
+  }
+}
+
+/** An engine that was asked for is not installed here. */
+export class EngineError extends StrategyError {
+  constructor(message: string) {
+    super('STRATEGY_ENGINE', message);
   }
 }
 

@@ -22,6 +22,8 @@ export {
   ArgumentError,
   BackendError,
   ClusterConfigError,
+  DeviceError,
+  EngineError,
   ForeignModelError,
   FunctionError,
   MemberError,
@@ -43,6 +45,7 @@ export { Strategy } from './strategy.js';
 export type {
   HybridOptions,
   LocalUpdateOptions,
+  MirroredOptions,
   ModelParallelOptions,
   MultiWorkerOptions,
   OneDeviceOptions,
@@ -50,6 +53,7 @@ export type {
   StrategyOptions,
   ThreadStrategyOptions,
 } from './strategy-options.js';
+export type { DeviceReport } from './devices/device-processes.js';
 export { CentralStorageStrategy, MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 export { LocalUpdateStrategy } from './local-update.js';
 export { ModelParallelStrategy } from './model-parallel.js';

@@ -8,6 +8,7 @@ import { keepsRest, LOW_RANK, type GradientCodecKind } from './members/packed-su
 import type {
   HybridOptions,
   LocalUpdateOptions,
+  MirroredOptions,
   ModelParallelOptions,
   MultiWorkerOptions,
   OneDeviceOptions,
@@ -26,6 +27,7 @@ export interface RunStrategy {
   readonly seed?: number;
   readonly stepDeadlineMs?: number;
   readonly codec?: NonNullable<RunSpecInput['codec']>;
+  readonly engine?: NonNullable<RunSpecInput['engine']>;
 }
 
 /** Where an option goes: a key of the run spec. */
@@ -58,6 +60,24 @@ const THREADS: RunOptions<ThreadStrategyOptions> = {
   ...ONE_DEVICE,
   threads: { kind: 'carried', to: 'strategy.threads' },
   replicas: { kind: 'counted', to: 'replicas' },
+};
+
+const MIRRORED: RunOptions<MirroredOptions> = {
+  ...THREADS,
+  engine: {
+    kind: 'carried',
+    to: 'engine',
+    value: (engine) => (engine === 'wasm' ? engine : undefined),
+    why: (engine) =>
+      engine === 'tensorflow'
+        ? 'the threads of a worker compute with wasm, and with tensorflow a worker has one device: leave engine out, or train with a MultiWorkerMirroredStrategy and the key engine of the run'
+        : undefined,
+  },
+  devices: {
+    kind: 'refused',
+    why: () =>
+      'each worker of the service has one device, and the fleet says which: leave devices out, or train with a MultiWorkerMirroredStrategy',
+  },
 };
 
 const SECRET: RunOption = {
@@ -215,7 +235,7 @@ const MODEL_PARALLEL: RunOptions<ModelParallelOptions> = {
 /** The tables, by the name of the strategy. */
 export const RUN_OPTIONS = {
   OneDeviceStrategy: ONE_DEVICE,
-  MirroredStrategy: THREADS,
+  MirroredStrategy: MIRRORED,
   CentralStorageStrategy: THREADS,
   MultiWorkerMirroredStrategy: MULTI_WORKER,
   LocalUpdateStrategy: LOCAL_UPDATE,

@@ -117,6 +117,8 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   pipelines: { value: 2 },
   microBatches: { value: 5 },
   cutAfter: { value: ['dense_1'] },
+  engine: { value: 'wasm' },
+  devices: { value: ['cpu:0'] },
 };
 
 const sampleOf = (option: string): { readonly options: object; readonly becomes: unknown } => {
@@ -164,6 +166,9 @@ describe('refused', () => {
     expect(runOf('LocalUpdateStrategy', local)).toEqual(PLAIN.LocalUpdateStrategy);
     expect(runOf('HybridStrategy', { replicasPerWorker: 1 })).toEqual(PLAIN.ParameterServerStrategy); // one replica is no sum
   });
+
+  it('an engine that is chosen here is not chosen for a run', () =>
+    expect(runOf('MirroredStrategy', { engine: 'auto' })).toEqual(PLAIN.MirroredStrategy));
 
   it.each([
     ['MirroredStrategy', { deadlineMs: 500 }, /deadlineMs: stepDeadlineMs of a run must be at least 1000, not 500/],

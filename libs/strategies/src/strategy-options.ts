@@ -19,6 +19,19 @@ export interface ThreadStrategyOptions extends OneDeviceOptions {
   readonly replicas?: number;
 }
 
+export interface MirroredOptions extends ThreadStrategyOptions {
+  /**
+   * What computes the replicas. `wasm`: the engine of the compute threads. `tensorflow`: TensorFlow, once it is installed, in a process for each device. `auto`, the
+   * default: `tensorflow` where it sees GPUs and `threads` is not given, else `wasm`.
+   */
+  readonly engine?: 'auto' | 'wasm' | 'tensorflow';
+  /**
+   * Each has a process of its own: `gpu:0`, `gpu:1`, or `cpu:0`, `cpu:1`, which are processes on cores. All GPUs by default, and with the engine `tensorflow` and
+   * without one a process for each core. As many replicas by default, and at least.
+   */
+  readonly devices?: readonly string[];
+}
+
 export interface ModelParallelOptions extends OneDeviceOptions {
   /** Parts that a model is cut into, each of which has a compute thread in every pipeline; 2 by default, and as many as `cutAfter` makes. */
   readonly stages?: number;

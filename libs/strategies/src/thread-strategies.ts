@@ -1,11 +1,13 @@
-/** The strategies over compute threads of this process. */
+/** The strategies over compute threads of this process, and over processes of devices, each of which has a thread here. */
 import { availableParallelism } from 'node:os';
 import { LIMITS } from '@paceline/spec';
+import { chosenDevices, devicesOf } from './devices/device-names.js';
+import { DeviceProcesses, type DeviceReport } from './devices/device-processes.js';
 import { ArgumentError } from './errors.js';
 import { checkKeys } from './known-options.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { Strategy } from './strategy.js';
-import type { OneDeviceOptions, ThreadStrategyOptions } from './strategy-options.js';
+import type { MirroredOptions, OneDeviceOptions, ThreadStrategyOptions } from './strategy-options.js';
 import { ThreadExchange } from './threads/thread-exchange.js';
 
 export interface Counts {
@@ -31,11 +33,26 @@ export class OneDeviceStrategy extends Strategy {
   }
 }
 
-/** Every thread keeps a copy of the parameters; gradients are summed and applied by all threads together, each its range of chunks. */
+/**
+ * Every thread, or the process of every device, keeps a copy of the parameters; gradients are summed and applied by all threads of this process together, each its
+ * range of chunks.
+ */
 export class MirroredStrategy extends Strategy {
-  constructor(options: ThreadStrategyOptions = {}) {
-    const counts = countsOf(options, 'MirroredStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
-    super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true }), options);
+  private readonly processes: DeviceProcesses | undefined;
+
+  /**
+   * @throws ArgumentError for an option that has no meaning, and for a device that is not here
+   * @throws EngineError where TensorFlow is asked for and not installed
+   */
+  constructor(options: MirroredOptions = {}) {
+    const { counts, processes } = mirrored(options);
+    super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true, devices: processes }), options);
+    this.processes = processes;
+  }
+
+  /** The processes of the devices, in the order of their replicas, and what went to and fro; none where replicas are compute threads. */
+  get devices(): readonly DeviceReport[] {
+    return this.processes?.reports ?? [];
   }
 
   /** One worker that holds the parameters itself. */
@@ -55,6 +72,22 @@ export class CentralStorageStrategy extends Strategy {
   override toRun(): RunStrategy {
     return asRun('CentralStorageStrategy', this.options, onOneWorker(this.numReplicasInSync));
   }
+}
+
+const MIRRORED: readonly string[] = ['threads', 'replicas', 'seed', 'deadlineMs', 'engine', 'devices'];
+
+function mirrored(options: MirroredOptions): { readonly counts: Counts; readonly processes: DeviceProcesses | undefined } {
+  const name = 'MirroredStrategy';
+  checkKeys(name, options, MIRRORED);
+  const devices = chosenDevices(name, options, devicesOf(Math.min(availableParallelism(), THREADS_MAX)));
+  if (!devices) return { counts: countsOf(options, name, MIRRORED), processes: undefined };
+  if (devices.length > THREADS_MAX) throw new ArgumentError(`${name}: there are at most ${THREADS_MAX} devices, not ${devices.length}`);
+  if (options.replicas !== undefined && options.replicas < devices.length)
+    throw new ArgumentError(
+      `${name}: ${devices.length} devices for ${options.replicas} replicas would leave devices without work: name as many at most`,
+    );
+  const counts = countsOf({ ...options, replicas: options.replicas ?? devices.length, threads: devices.length }, name, MIRRORED);
+  return { counts, processes: new DeviceProcesses(devices, counts.deadlineMs) };
 }
 
 /** Where the number of threads was not given it is that of the cores, there as here. */

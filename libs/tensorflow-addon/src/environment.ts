@@ -26,9 +26,17 @@ const PASSED = /^((TF|VK|MESA)_\w+|CUDA_VISIBLE_DEVICES|PACELINE_HOME|XDG_CACHE_
  */
 export function engineVariables(index: number, env: NodeJS.ProcessEnv = process.env, gpus = countNvidiaDevices()): NodeJS.ProcessEnv {
   const passed = Object.fromEntries(Object.entries(env).filter(([name]) => PASSED.test(name)));
-  const given = env['CUDA_VISIBLE_DEVICES'];
-  const devices = given === undefined ? Array.from({ length: gpus }, (_, i) => String(i)) : given.split(',').filter(Boolean);
+  const devices = nvidiaDevices(env, gpus);
   return devices.length > 0 ? { ...passed, CUDA_VISIBLE_DEVICES: devices[index % devices.length]! } : passed;
+}
+
+/**
+ * The GPUs that processes of this one may use, as CUDA_VISIBLE_DEVICES names them: those that it lists, or all.
+ * @param gpus number of NVIDIA devices
+ */
+export function nvidiaDevices(env: NodeJS.ProcessEnv = process.env, gpus = countNvidiaDevices()): readonly string[] {
+  const given = env['CUDA_VISIBLE_DEVICES'];
+  return given === undefined ? Array.from({ length: gpus }, (_, i) => String(i)) : given.split(',').filter(Boolean);
 }
 
 function countNvidiaDevices(): number {

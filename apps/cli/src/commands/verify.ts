@@ -67,7 +67,13 @@ export function addVerify(program: Command, act: Act): void {
     )
     .option('--dataset <name>', 'what recorded trainings were trained on, when the recording names nothing that is known')
     .addOption(
-      new Option('--engine <name>', 'what computes on the workers').choices(['wasm', 'wasm-relaxed', 'cpu', 'tensorflow', 'webgpu']),
+      new Option('--engine <name>', 'what computes on the workers; tensorflow also in processes of mirrored of the library').choices([
+        'wasm',
+        'wasm-relaxed',
+        'cpu',
+        'tensorflow',
+        'webgpu',
+      ]),
     )
     .action(act(verify));
 }

@@ -18,12 +18,13 @@ export async function replayInLibrary(
   signal: AbortSignal,
 ): Promise<Compared> {
   const { kind, communication, workersPerGroup } = target;
+  const engine = kind === 'mirrored' && plan.spec.engine === 'tensorflow' ? 'tensorflow' : undefined;
   const failed = (cause: Error): never => {
     throw new UserError('LIBRARY_FAILED', `${plan.recording.file}: ${target.name}: ${cause.message}`, { exit: 'unsuccessful', cause });
   };
   const results = await trainInProcesses(
     { ...program, replicas: Math.max(program.replicas, processes) },
-    { kind, communication, processes, servers, ...(workersPerGroup === undefined ? {} : { workersPerGroup }) },
+    { kind, communication, engine, processes, servers, ...(workersPerGroup === undefined ? {} : { workersPerGroup }) },
     { signal },
   ).catch(failed);
   const [first, ...others] = results;

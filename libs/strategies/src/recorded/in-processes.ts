@@ -16,7 +16,7 @@ export { GROUP_WORKERS, HYBRID_REPLICAS, RECORDED_STAGES, unserved, unservedByLo
 const NOTHING_HEARD_MS = 60_000;
 const SECRET_BYTES = 32;
 
-export interface LibraryStrategy extends Pick<RecordedStrategy, 'kind' | 'communication' | 'workersPerGroup'> {
+export interface LibraryStrategy extends Pick<RecordedStrategy, 'kind' | 'communication' | 'workersPerGroup' | 'engine'> {
   /** Of multi-worker-mirrored, at most one per replica; the workers of parameter-server and hybrid; 1 for all others. */
   readonly processes: number;
   /** Parameter servers; 0 for kinds that have none. */
@@ -30,7 +30,7 @@ export interface LibraryStrategy extends Pick<RecordedStrategy, 'kind' | 'commun
  */
 export async function trainInProcesses(
   program: RecordedProgram,
-  { kind, communication, workersPerGroup, processes, servers = 0 }: LibraryStrategy,
+  { kind, communication, workersPerGroup, engine, processes, servers = 0 }: LibraryStrategy,
   { signal }: { readonly signal: AbortSignal },
 ): Promise<RecordedResult[]> {
   const members = await membersOf(kind, processes, servers);
@@ -44,7 +44,8 @@ export async function trainInProcesses(
         stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       });
       children.push(child);
-      return answerOf(child, { program, strategy: { kind, communication, workersPerGroup, member }, deadlineMs: NOTHING_HEARD_MS });
+      const strategy = { kind, communication, workersPerGroup, engine, member };
+      return answerOf(child, { program, strategy, deadlineMs: NOTHING_HEARD_MS });
     });
     const isServer = (i: number): boolean => servers > 0 && i > 0;
     const trained = Promise.all(answers.filter((_, i) => !isServer(i)));

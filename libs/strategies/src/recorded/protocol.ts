@@ -44,6 +44,8 @@ export interface RecordedStrategy {
   readonly communication?: (typeof RECORDED_TOPOLOGIES)[number] | undefined;
   /** With hybrid: worker processes that are one group, with a replica each. Without it each worker is a group, with its threads. */
   readonly workersPerGroup?: number | undefined;
+  /** What computes, with mirrored: a process on each core; the threads of wasm where left out. */
+  readonly engine?: 'tensorflow' | undefined;
   /** This process among the others, with the kinds that have several. */
   readonly member?: RecordedMember | undefined;
 }

@@ -49,7 +49,7 @@ export async function trainRecorded({ program, strategy: asked, deadlineMs }: Re
 }
 
 function strategyOf(
-  { kind, communication, workersPerGroup, member }: RecordedTask['strategy'],
+  { kind, communication, workersPerGroup, engine, member }: RecordedTask['strategy'],
   replicas: number,
   deadlineMs: number,
 ): Strategy {
@@ -57,7 +57,7 @@ function strategyOf(
     case 'one-device':
       return new OneDeviceStrategy({ deadlineMs });
     case 'mirrored':
-      return new MirroredStrategy({ replicas, deadlineMs });
+      return new MirroredStrategy({ replicas, deadlineMs, engine: engine ?? 'wasm' });
     case 'central-storage':
       return new CentralStorageStrategy({ replicas, deadlineMs });
     case 'model-parallel':

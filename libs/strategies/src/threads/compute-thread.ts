@@ -24,13 +24,16 @@ import {
   waitFor,
 } from './cells.js';
 import type { FromThread, ThreadInit, ToGroup, ToThread } from './protocol.js';
+import type { DeviceFunctions, DeviceLink } from '../devices/device-thread.js';
 import type { ReplicaFunctions } from './replica-functions.js';
 import type { ModelSession } from './model-session.js';
 
-const { index, threads, cells: memory, port, collect } = workerData as ThreadInit;
+const { index, threads, cells: memory, port, collect, engine, device } = workerData as ThreadInit;
 const cells = new Int32Array(memory);
 const models = new Map<number, ModelSession>();
-let functions: ReplicaFunctions | undefined;
+let functions: ReplicaFunctions | DeviceFunctions | undefined;
+/** The process that computes the replicas of this thread. */
+let link: DeviceLink | undefined;
 const say = (message: FromThread): void => port.postMessage(message);
 const tellGroup = (message: ToGroup): void => collect!.postMessage(message);
 
@@ -43,18 +46,21 @@ process.on('exit', () => {
 
 /** Loaded when it can be told that they are missing. */
 const load = async () => {
-  const [engine, session, stage, own] = await Promise.all([
+  const [engines, session, stage, own, devices] = await Promise.all([
     import('@paceline/engine'),
     import('./replica-session.js'),
     import('./stage-session.js'),
     import('./replica-functions.js'),
+    import('../devices/device-thread.js'),
   ]);
-  return { ...engine, ...session, ...stage, ...own };
+  return { ...engines, ...session, ...stage, ...own, ...devices };
 };
 let loaded: Awaited<ReturnType<typeof load>> | undefined;
 
 function failed(error: unknown, replica?: number): Extract<FromThread, { kind: 'failed' }> {
   const { message } = error instanceof Error ? error : new Error(String(error));
+  const elsewhere = loaded?.failedOnDevice(error);
+  if (elsewhere) return { kind: 'failed', message, ...elsewhere };
   const where = replica === undefined ? {} : { replica, layer: loaded?.failedLayer(error) };
   return Object.assign(
     { kind: 'failed' as const, message, path: loaded && error instanceof loaded.ModelError ? error.path : undefined },
@@ -71,7 +77,9 @@ async function take(message: ToThread): Promise<FromThread> {
         message.model,
         message.pipeline
           ? await loaded!.StageSession.open(message, message.pipeline, index, () => Atomics.load(cells, FAILED) !== 0)
-          : await loaded!.ReplicaSession.open(message, index, threads),
+          : link
+            ? await loaded!.DeviceSession.openAt(link, message, index, threads)
+            : await loaded!.ReplicaSession.open(message, index, threads, engine),
       );
       break;
     case 'buffers':
@@ -87,7 +95,9 @@ async function take(message: ToThread): Promise<FromThread> {
       models.get(message.model)!.exchangeFragment?.(message);
       break;
     case 'load':
-      functions ??= loaded!.ReplicaFunctions.start({ cells, index, threads, tellGroup: collect && tellGroup }, message);
+      functions ??= link
+        ? loaded!.deviceFunctions(link, { cells, index, threads }, message)
+        : loaded!.ReplicaFunctions.start({ cells, index, threads, tellGroup: collect && tellGroup, engine }, message);
       return functions.load(message);
     case 'call':
       return functions!.call(message);
@@ -116,7 +126,7 @@ async function messages(): Promise<void> {
  * @param steps and predictions so far, with this one
  * @returns undefined where a replica has failed
  */
-function compute(kind: number, command: number, steps: number): ModelSession | undefined {
+async function compute(kind: number, command: number, steps: number): Promise<ModelSession | undefined> {
   const arrivals = Math.imul(steps, threads);
   const session = models.get(Atomics.load(cells, MODEL))!;
   session.useSet(Atomics.load(cells, setCell(command)));
@@ -131,8 +141,8 @@ function compute(kind: number, command: number, steps: number): ModelSession | u
   try {
     if (kind === PREDICT || !session.isLocal) session.load();
     for (replica of session.replicas) {
-      if (kind === STEP) session.replica(replica, moved);
-      else session.predict(replica, moved);
+      const computing = kind === STEP ? session.replica(replica, moved) : session.predict(replica, moved);
+      if (computing) await computing; // by the process of a device
       moved();
     }
   } catch (error) {
@@ -190,6 +200,7 @@ function meetOthers(kind: number, session: ModelSession): void {
 
 async function run(): Promise<void> {
   loaded = await load();
+  if (device) link = new loaded.DeviceLink(device);
   let steps = 0;
   for (let command = 1; ; command = (command + 1) | 0) {
     waitFor(cells, COMMAND, command);
@@ -198,7 +209,7 @@ async function run(): Promise<void> {
     const done = Math.imul(command, threads);
     if (kind === STEP || kind === PREDICT) {
       steps = (steps + 1) | 0;
-      const session = compute(kind, command, steps);
+      const session = await compute(kind, command, steps);
       arrive(cells, DONE, done);
       if (!session || kind === PREDICT) continue;
       waitFor(cells, DONE, done);

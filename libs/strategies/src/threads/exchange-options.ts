@@ -2,6 +2,7 @@
 import type { GroupThread } from '../members/group-link.js';
 import type { OuterRule } from '../update-rule.js';
 import type { FragmentRules } from './fragments.js';
+import type { DeviceProcesses } from '../devices/device-processes.js';
 import type { Pipeline, Share } from './protocol.js';
 
 export interface ThreadExchangeOptions {
@@ -18,6 +19,8 @@ export interface ThreadExchangeOptions {
   readonly local?: LocalTraining;
   /** Each model is cut into stages, one for each thread of a pipeline; each pipeline is a replica. */
   readonly pipeline?: Pipeline;
+  /** A process for each thread, which computes its replicas. */
+  readonly devices?: DeviceProcesses | undefined;
 }
 
 /** How replicas train alone; `steps` lie between two averages. With one fragment and no delay a model is averaged as a whole. */

@@ -89,6 +89,8 @@ export class Meeting {
     private readonly threads: number,
     private readonly index: number,
     private readonly others: Others | undefined,
+    /** The replicas are elsewhere, and divide by themselves. */
+    private readonly isRelayed = false,
   ) {
     this.points = new Int32Array(memory.points);
     this.decisions = new Int32Array(memory.points, decisionsAt(replicas));
@@ -116,7 +118,7 @@ export class Meeting {
     if (kind === ENDED) return { kind: 'over' };
     const values = new Float32Array(this.memory.values, 0, length).slice();
     const replicas = others?.share.replicas ?? this.replicas;
-    if (kind === MEAN) for (let i = 0; i < length; i++) values[i] = values[i]! / replicas;
+    if (kind === MEAN && !this.isRelayed) for (let i = 0; i < length; i++) values[i] = values[i]! / replicas;
     this.all();
     return { kind: 'combined', values };
   }

@@ -17,11 +17,11 @@ export interface ModelSession {
   /** The parameters, unless the engine has these already. */
   load(): void;
   /** What is computed of a replica in a step. @param moved hears that work has moved on */
-  replica(replica: number, moved: () => void): void;
+  replica(replica: number, moved: () => void): void | Promise<void>;
   /** Where a model is in stages: the micro-batch that is computed, which has the numbers of that replica. */
   readonly microBatch?: number | undefined;
   /** The same in a prediction. */
-  predict(replica: number, moved: () => void): void;
+  predict(replica: number, moved: () => void): void | Promise<void>;
   /** A step or prediction is computed, has failed, or is left out: nobody waits for this thread any more. */
   ended?(kind: number): void;
   /** After the gradients of all threads: what this thread updates. */

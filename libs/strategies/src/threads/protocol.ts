@@ -16,6 +16,32 @@ export interface ThreadInit {
   readonly port: MessagePort;
   /** To the group thread, if there is one: failures, and that a step's gradients or a prediction's rows are there. */
   readonly collect?: MessagePort | undefined;
+  /** What it computes with; wasm where left out. */
+  readonly engine?: ThreadEngine | undefined;
+  /** The process that computes its replicas, where there is one. */
+  readonly device?: DeviceInit | undefined;
+}
+
+export interface ThreadEngine {
+  readonly backend: 'wasm' | 'tensorflow';
+  /** Folder of the package, for tensorflow. */
+  readonly tensorflowPackage?: string | undefined;
+  /** An engine that finds no GPU is refused. */
+  readonly isOnGpu: boolean;
+}
+
+/** Where the process of a device is met. */
+export interface DeviceInit {
+  /** `gpu:0`. */
+  readonly name: string;
+  readonly pid: number;
+  readonly folder: string;
+  readonly group: string;
+  readonly secret: string;
+  /** Without a byte for so long, the process is given up. */
+  readonly deadlineMs: number;
+  /** Over shared memory: bytes sent to it, bytes received. */
+  readonly traffic: Float64Array;
 }
 
 /** What a compute thread says to the group thread: add up what all processes have, or give all what each has updated or predicted. */
@@ -241,4 +267,6 @@ export type FromThread =
       readonly layer?: string | undefined;
       /** A function of the program cannot be loaded. */
       readonly isFunction?: true;
+      /** The device whose process is gone: nothing can be computed any more. */
+      readonly device?: string | undefined;
     };

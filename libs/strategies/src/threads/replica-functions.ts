@@ -8,7 +8,7 @@ import { gathered } from './all-gather.js';
 import { merged } from './merge-call.js';
 import type { ReplicaContext } from '../replicas/replica-function.js';
 import { ENDED, FAILED_POINT, MEAN, Meeting, SUM, type Outcome, type Point } from './meeting.js';
-import type { FromThread, ReplicaCall, Met, ToGroup, ToThread } from './protocol.js';
+import type { FromThread, ReplicaCall, Met, ThreadEngine, ToGroup, ToThread } from './protocol.js';
 
 type Called = (context: ReplicaContext, ...args: unknown[]) => unknown;
 type Failed = Extract<FromThread, { kind: 'failed' }>;
@@ -21,6 +21,7 @@ interface ThreadPlace {
   readonly index: number;
   readonly threads: number;
   readonly tellGroup: TellGroup | undefined;
+  readonly engine: ThreadEngine | undefined;
 }
 
 interface OwnReplicas {
@@ -43,23 +44,23 @@ export class ReplicaFunctions {
   /** What the replicas keep between calls. */
   private readonly states = new Map<number, Record<string, unknown>>();
 
-  private readonly backend = startBackend('wasm');
-
   private constructor(
     private readonly own: OwnReplicas,
     private readonly meeting: Meeting,
     private readonly tellGroup: TellGroup | undefined,
+    private readonly backend: ReturnType<typeof startBackend>,
   ) {}
 
   static start(
-    { cells, index, threads, tellGroup }: ThreadPlace,
+    { cells, index, threads, tellGroup, engine }: ThreadPlace,
     { memory, share }: Extract<ToThread, { kind: 'load' }>,
   ): ReplicaFunctions {
     const { replicas, from, to } = share;
     const rows = replicaRows(to - from, threads, index); // replicas are shared out as rows are
     const own = { replicas, from, first: from + rows.from, end: from + rows.to };
+    const backend = startBackend(engine?.backend ?? 'wasm', engine);
     const others = tellGroup && { share, tell: (meeting: Met) => tellGroup({ kind: 'meet', at: meeting }) };
-    return new ReplicaFunctions(own, new Meeting(cells, memory, to - from, threads, index, others), tellGroup);
+    return new ReplicaFunctions(own, new Meeting(cells, memory, to - from, threads, index, others), tellGroup, backend);
   }
 
   async load(call: Pick<ReplicaCall, 'module' | 'name'>): Promise<FromThread> {

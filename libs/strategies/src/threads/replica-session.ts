@@ -7,6 +7,7 @@
  * depend on the number of threads.
  */
 import { createEngine, type Batch, type Engine } from '@paceline/engine';
+import { onDevice } from './thread-engine.js';
 import { Arena } from '@paceline/kernels';
 import { createLayout, replicaRows, split, type Layout } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
@@ -29,6 +30,7 @@ import {
   type BatchBuffers,
   type OpenModel,
   type SessionCounts,
+  type ThreadEngine,
   type ToThread,
 } from './protocol.js';
 import { fragmentsOf, within, type Fragment, type FragmentRange } from './fragments.js';
@@ -56,14 +58,16 @@ export function engineSpec(spec: PlanSpec): Parameters<typeof createEngine>[0]['
 
 type Chunk = Layout['chunks'][number];
 
+export type SessionEngine = Pick<Engine, 'load' | 'step' | 'predict' | 'dispose'>;
+
 export class ReplicaSession implements ModelSession {
   private readonly headers: readonly Float64Array[];
-  private readonly losses: readonly Float64Array[];
-  private readonly buffers: (BatchBuffers | undefined)[] = [];
+  protected readonly losses: readonly Float64Array[];
+  protected readonly buffers: (BatchBuffers | undefined)[] = [];
   /** Which of them the present step or prediction uses. */
-  private set = FIRST_SET;
-  private readonly parameters: Float32Array;
-  private readonly gradients: readonly Float32Array[];
+  protected set = FIRST_SET;
+  protected readonly parameters: Float32Array;
+  protected readonly gradients: readonly Float32Array[];
   private readonly update: Update;
   private readonly local: LocalUpdates | undefined;
   /** Where replicas train alone: what each of them updates. */
@@ -83,13 +87,13 @@ export class ReplicaSession implements ModelSession {
   /** Replicas of this thread, in order. */
   readonly replicas: readonly number[];
 
-  private constructor(
-    private readonly open: OpenModel,
+  protected constructor(
+    protected readonly open: OpenModel,
     private readonly index: number,
     threads: number,
     private readonly layout: Layout,
     private readonly arena: Arena,
-    private readonly engine: Engine,
+    private readonly engine: SessionEngine,
   ) {
     const { memory, rule } = open;
     const sets = Array.from({ length: SETS }, (_, set) => set);
@@ -107,10 +111,12 @@ export class ReplicaSession implements ModelSession {
     this.freeze([]);
   }
 
-  static async open(open: OpenModel, index: number, threads: number): Promise<ReplicaSession> {
+  static async open(open: OpenModel, index: number, threads: number, chosen?: ThreadEngine): Promise<ReplicaSession> {
     const layout = createLayout(open.description);
     const arena = Arena.attach(open.memory.arena);
-    const engine = await createEngine({ spec: engineSpec(open.spec), description: open.description, format: open.format, layout });
+    const { spec, description, format } = open;
+    const engine = await createEngine({ ...chosen, spec: engineSpec(spec), description, format, layout });
+    onDevice(engine, chosen);
     return new ReplicaSession(open, index, threads, layout, arena, engine);
   }
 
@@ -124,7 +130,7 @@ export class ReplicaSession implements ModelSession {
     this.version = this.header[VERSION]!;
   }
 
-  private get header(): Float64Array {
+  protected get header(): Float64Array {
     return this.headers[this.set]!;
   }
 
@@ -222,7 +228,7 @@ export class ReplicaSession implements ModelSession {
   }
 
   /** The gradient of one replica, to its place in the arena. */
-  replica(replica: number): void {
+  replica(replica: number): void | Promise<void> {
     const count = this.header[COUNT]!;
     const { share } = this.open;
     const { from, to } = replicaRows(count, share.replicas, replica);
@@ -243,7 +249,7 @@ export class ReplicaSession implements ModelSession {
   }
 
   /** The outputs of the rows of one replica, to their places. */
-  predict(replica: number, moved: () => void): void {
+  predict(replica: number, moved: () => void): void | Promise<void> {
     const [count, rowsAtOnce] = [this.header[COUNT]!, this.header[ROWS_AT_ONCE]!];
     const { from, to } = replicaRows(count, this.open.share.replicas, replica);
     for (let at = from; at < to; at += rowsAtOnce) {
@@ -308,11 +314,16 @@ export class ReplicaSession implements ModelSession {
   /** Adds the replicas of a node up in the vector of its first one. */
   private sum(chunk: Range, lo: number, hi: number, vectors = this.open.memory.gradients): number {
     const pointer = vectors[lo - this.open.share.from]! + chunk.offset * 4;
-    if (hi - lo === 1) return pointer;
+    if (this.isSummed(lo, hi)) return pointer;
     const middle = split(lo, hi);
     this.sum(chunk, lo, middle, vectors);
     this.arena.kernels.add(pointer, this.sum(chunk, middle, hi, vectors), chunk.length);
     return pointer;
+  }
+
+  /** Whether the sum of a node lies in the vector of its first replica already. */
+  protected isSummed(lo: number, hi: number): boolean {
+    return hi - lo === 1;
   }
 
   /** Where the engines keep their copy: behind the update, while the main thread prepares the next batch. */

@@ -57,10 +57,10 @@ export class ThreadExchange implements Exchange {
   private models = 0;
 
   constructor(private readonly options: ThreadExchangeOptions) {
-    const { threads, replicas, deadlineMs, group } = options;
+    const { threads, replicas, deadlineMs, group, devices } = options;
     this.replicas = replicas;
     this.isShared = group !== undefined;
-    this.pool = new ThreadPool({ threads, deadlineMs, group });
+    this.pool = new ThreadPool({ threads, deadlineMs, group, devices });
     this.calls = new FunctionCalls(this.pool, shareOf(options), group);
     if (group) this.views = new ViewChanges(this.pool, group);
   }

@@ -3,14 +3,23 @@
  * process alive. Commands are given and awaited synchronously: tf.js calls a train function once per batch and wants its losses at once.
  */
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
-import { ClusterConfigError, disposed, MemberError, ThreadError } from '../errors.js';
+import { ClusterConfigError, DeviceError, disposed, MemberError, ThreadError } from '../errors.js';
 import type { GroupThread } from '../members/group-link.js';
 import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PREDICT, PROGRESS, setCell, STEP, waitFor } from './cells.js';
-import { FIRST_SET, type FromThread, type ThreadInit, type ToThread } from './protocol.js';
+import { FIRST_SET, type DeviceInit, type FromThread, type ThreadEngine, type ThreadInit, type ToThread } from './protocol.js';
 import { isGone, threadEntry } from './thread-entry.js';
 
 /** What joins the compute threads with those of other processes. */
 export type PoolGroup = Pick<GroupThread, 'collector' | 'start' | 'failures' | 'lost' | 'isGone' | 'leave'>;
+
+/** Where each compute thread has the process of a device: these processes. */
+export interface PoolDevices {
+  initOf(thread: number): DeviceInit;
+  /** Hears of a process that has ended by itself. */
+  watch(onEnd: (error: Error) => void): void;
+  end(): void;
+  dispose(): Promise<void>;
+}
 
 export interface PoolOptions {
   readonly threads: number;
@@ -18,12 +27,21 @@ export interface PoolOptions {
   readonly deadlineMs: number;
   /** Adds the sums of other processes up with those of this one. */
   readonly group?: PoolGroup | undefined;
+  /** What the threads compute with; wasm where left out. */
+  readonly engine?: ThreadEngine | undefined;
+  readonly devices?: PoolDevices | undefined;
 }
 
 /** tf.js and its wasm module are loaded when a thread starts: longer than a step may take on a busy machine. */
 const LEAST_START_MS = 300_000;
 
 const LOOK_MS = 250;
+
+/** The thread of a device says which one is silent: before the main thread gives all of them up. */
+const DEVICE_GRACE_MS = 10_000;
+
+/** They say themselves what has ended. */
+const OWN_CAUSES = [MemberError, ClusterConfigError, DeviceError];
 
 const LEFT_OUT = 'the step before has failed, and this one was left out';
 
@@ -48,14 +66,18 @@ export class ThreadPool {
   private state: 'open' | 'broken' | 'disposed' = 'open';
   private cause: Error | undefined;
 
+  private readonly deadlineMs: number;
+
   constructor(private readonly options: PoolOptions) {
+    const { engine, devices } = options;
+    this.deadlineMs = options.deadlineMs + (devices ? DEVICE_GRACE_MS : 0);
     this.threads = options.threads;
     const entry = threadEntry('threads/compute-thread.js');
     for (let index = 0; index < options.threads; index++) {
       const { port1, port2 } = new MessageChannel();
       const collect = options.group?.collector();
       const cells = this.cells.buffer as SharedArrayBuffer;
-      const init: ThreadInit = { index, threads: options.threads, cells, port: port2, collect };
+      const init: ThreadInit = { index, threads: options.threads, cells, port: port2, collect, engine, device: devices?.initOf(index) };
       const worker = new Worker(entry, { workerData: init, transferList: collect ? [port2, collect] : [port2], execArgv: [] });
       worker.unref();
       port1.unref();
@@ -64,6 +86,7 @@ export class ThreadPool {
       this.workers.push(worker);
       this.ports.push(port1);
     }
+    devices?.watch((error) => this.state === 'open' && this.break(error));
     options.group?.start(this.cells.buffer as SharedArrayBuffer, (error) => this.noteEnd(error));
   }
 
@@ -71,7 +94,7 @@ export class ThreadPool {
   ask(message: ToThread, threads = this.threads): FromThread[] {
     this.settle();
     for (const worker of this.workers.slice(0, threads)) worker.postMessage(message);
-    this.command(MESSAGE, Math.max(LEAST_START_MS, this.options.deadlineMs));
+    this.command(MESSAGE, Math.max(LEAST_START_MS, this.deadlineMs));
     return this.answers();
   }
 
@@ -79,7 +102,7 @@ export class ThreadPool {
   call(messageOf: (thread: number) => ToThread): FromThread[] {
     this.settle();
     for (const [thread, worker] of this.workers.entries()) worker.postMessage(messageOf(thread));
-    this.command(MESSAGE, this.options.deadlineMs);
+    this.command(MESSAGE, this.deadlineMs);
     return [...this.answers(), ...this.failuresElsewhere()];
   }
 
@@ -121,7 +144,7 @@ export class ThreadPool {
         if (earlier === settled) break;
         earlier(); // what is said of failures is said of the first one
       }
-      this.finish(command, this.options.deadlineMs);
+      this.finish(command, this.deadlineMs);
       this.running.delete(settled);
       const failed = Atomics.load(this.cells, FAILED);
       failures = failed !== 0 && ((failed - command) | 0) <= 0 ? [...this.answers(), ...this.failuresElsewhere()] : [];
@@ -197,7 +220,7 @@ export class ThreadPool {
     this.state = 'disposed';
     this.start(END);
     for (const port of this.ports) port.close();
-    await Promise.all(this.workers.map((worker) => worker.terminate()));
+    await Promise.all([...this.workers.map((worker) => worker.terminate()), this.options.devices?.dispose()]);
   }
 
   /** A step that still runs when the pool is disposed has nobody who asks what came of it. */
@@ -245,18 +268,21 @@ export class ThreadPool {
     this.check();
   }
 
+  /** @throws DeviceError where one of them says that the process of its device is gone */
   private answers(): FromThread[] {
-    return this.ports.flatMap((port) => {
-      const answers: FromThread[] = [];
+    const answers: FromThread[] = [];
+    for (const port of this.ports)
       for (let next = receiveMessageOnPort(port); next; next = receiveMessageOnPort(port)) answers.push(next.message as FromThread);
-      return answers;
-    });
+    const [gone] = answers.flatMap((answer) => (answer.kind === 'failed' && answer.device !== undefined ? [answer] : []));
+    if (gone) this.fail(new DeviceError(gone.device!, gone.message));
+    return answers;
   }
 
   private check(): void {
     if (this.state === 'disposed') throw disposed();
-    if (this.state === 'broken' && (this.cause instanceof MemberError || this.cause instanceof ClusterConfigError)) throw this.cause;
-    if (this.state === 'broken') throw new ThreadError(this.cause!.message, { cause: this.cause });
+    const { cause } = this;
+    if (this.state === 'broken' && cause && OWN_CAUSES.some((own) => cause instanceof own)) throw cause;
+    if (this.state === 'broken') throw new ThreadError(cause!.message, { cause });
   }
 
   private noteEnd(error: Error | undefined): void {
@@ -267,6 +293,7 @@ export class ThreadPool {
     this.state = 'broken';
     this.cause = cause;
     this.options.group?.leave(cause.message);
+    this.options.devices?.end();
     for (const worker of this.workers) void worker.terminate();
   }
 }
