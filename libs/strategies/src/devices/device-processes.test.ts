@@ -1,6 +1,7 @@
 /** Programs whose replicas are processes of devices: no process is left, however the program ends. */
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { MODEL_PROGRAM, Programs, type Running } from '../programs.fixture.js';
 
@@ -29,14 +30,18 @@ async function saidPids({ ended, said, child }: Running): Promise<number[]> {
 }
 const gone = (pids: readonly number[]) => expect.poll(() => pids.filter(isThere)).toEqual([]);
 
-it('a program that disposes nothing ends by itself, and its processes with it', async () => {
-  const running = programs.start(`${PROGRAM}
-await fit(model);
-say({ pids: strategy.devices.map(({ pid }) => pid) });
-`);
-  const pids = await saidPids(running);
-  const { status, errors } = await running.ended;
+const page = readFileSync(join(import.meta.dirname, '../../../../docs/library.md'), 'utf8');
+
+it('the example of the page trains, as it is pasted, and ends by itself without dispose, and its processes with it', async () => {
+  const [, source] = /```js\n([^`]*devices: \['cpu:0', 'cpu:1'\][\s\S]*?)```/.exec(page)!;
+  expect(source!.split('\n').length).toBeLessThanOrEqual(31);
+  const running = programs.start(source!.replace('await strategy.dispose();', ''));
+  const { status, errors, output } = await running.ended;
   expect(status, errors).toBe(0);
+  const losses = /loss ([\d. ]+)/.exec(output)![1]!.trim().split(' ').map(Number);
+  expect(losses.length).toBe(5);
+  expect(losses[4]!).toBeLessThan(losses[0]! / 2);
+  const pids = [...output.matchAll(/^cpu:\d wasm (\d+)$/gm)].map(([, pid]) => Number(pid));
   expect(pids.length).toBe(2);
   await gone(pids);
 });
