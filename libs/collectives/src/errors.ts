@@ -9,9 +9,10 @@ export class ClusterError extends Error {
 
 /**
  * Why no operation of a group can end any more. `gone`: a member has died, left, or stands still, and the others may go on without it. `differs`: it is at
- * something else, so all have to stop. `out`: it is this member that the others have given up. `few`: those that are left must not go on.
+ * something else, so all have to stop. `out`: it is this member that the others have given up. `few`: those that are left must not go on. `joins`: nobody is
+ * lost; a process comes for the place of one that was, and its index is that in the cluster.
  */
-export type LossKind = 'gone' | 'differs' | 'out' | 'few';
+export type LossKind = 'gone' | 'differs' | 'out' | 'few' | 'joins';
 
 /** A member that is gone, silent, or at something else: no operation of the group can end any more. */
 export class MemberLostError extends Error {

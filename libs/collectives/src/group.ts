@@ -49,7 +49,7 @@ const LOOK_MS = 100;
 /** Members say so often in a deadline that they live: who waits for somebody else is told from who stands still. */
 const BEATS = 8;
 /** Codes of what members tell each other when a group ends. */
-const [GONE, DIFFERS] = ['STRATEGY_MEMBER', 'STRATEGY_MEMBER_DIFFERS'];
+const CODES = { gone: 'STRATEGY_MEMBER', differs: 'STRATEGY_MEMBER_DIFFERS', joins: 'STRATEGY_MEMBER_JOINS' };
 /** Bytes that are handed to a connection at a time. */
 const WINDOW_BYTES = 8 << 20;
 
@@ -168,10 +168,10 @@ export class Group {
     for (const { link } of this.peers) {
       this.tell(link, {
         type: 'failed',
-        code: error.kind === 'differs' ? DIFFERS : GONE,
+        code: CODES[error.kind === 'differs' || error.kind === 'joins' ? error.kind : 'gone'],
         message: error.message.slice(0, 2000),
-        round: 0,
-        replica: root,
+        // Who comes is none of this group.
+        ...(error.kind === 'joins' ? { round: root, replica: -1 } : { round: 0, replica: root }),
       });
       link.connection.close();
     }
@@ -206,11 +206,12 @@ export class Group {
         this.moved();
         break;
       case 'failed': {
+        if (message.code === CODES.joins) return this.fail(new MemberLostError([message.round], message.message, 'joins'));
         const root = message.replica < 0 || message.replica >= this.members ? peer.member : message.replica;
         const by = this.name(peer.member);
         const text =
           root === this.options.self ? `${by} has given this member up: ${message.message}` : `${message.message} (said by ${by})`;
-        const kind: LossKind = message.code === DIFFERS ? 'differs' : root === this.options.self ? 'out' : 'gone';
+        const kind: LossKind = message.code === CODES.differs ? 'differs' : root === this.options.self ? 'out' : 'gone';
         this.fail(new MemberLostError([root], text, kind));
         break;
       }

@@ -26,6 +26,8 @@ export interface JoinOptions {
   readonly clock: Clock;
   /** For all members to come. */
   readonly deadlineMs: number;
+  /** This process may come for the place of one that was lost while the others went on. */
+  readonly mayReplace?: boolean;
 }
 
 /** Members that may come together again after one was lost, and how long they have. */
@@ -37,6 +39,8 @@ export interface AgainOptions {
   readonly graceMs: number;
   /** All others may come for so long. */
   readonly deadlineMs: number;
+  /** This process is let in: others are about to hear of it. */
+  readonly isAwaited?: boolean;
 }
 
 /** The members that have come, and what is known of the others. */
@@ -47,7 +51,28 @@ export interface Gathered {
   readonly dead: readonly number[];
 }
 
+/** A member of a group that has begun, which will let this process in: it came for the place of one that was lost (admission.ts). */
+export interface Offer {
+  readonly member: number;
+  readonly link: Link;
+}
+
+/** What a member of a group says to those that come. */
+export interface Gate {
+  /** It has no place any more. */
+  isOut(member: number): boolean;
+  /** A process that comes anew for that place may be let in. */
+  offers(member: number): boolean;
+  arrived(member: number, link: Link): void;
+}
+
 export interface Joined {
+  /** For a process that comes for the place of a lost one; undefined for one that was there from the beginning. */
+  readonly offer: Offer | undefined;
+  /** Comes for it again. @throws MemberLostError when nobody offers it within the deadline */
+  apply(deadlineMs: number): Promise<Offer>;
+  /** From now on those that go on ask for this process: it says no more that it has nothing to do with them. */
+  awaits(): void;
   /** By member; undefined for this one. */
   readonly links: readonly (Link | undefined)[];
   /**
@@ -56,8 +81,8 @@ export interface Joined {
    * @throws MemberLostError `out` when the others have gone on without this member
    */
   again(options: AgainOptions): Promise<Gathered>;
-  /** Says for good who has no place any more: whoever asks is told. */
-  keepOut(isOut: (member: number) => boolean): void;
+  /** Whoever asks from now on is told that. */
+  keep(gate: Gate): void;
   close(): Promise<void>;
 }
 
@@ -73,6 +98,9 @@ function isNobodyThere(error: Error): boolean {
 
 /** Before a member is dialled again; the second where those that are left come together, which others learn within milliseconds. */
 const [RETRY_MS, AGAIN_MS] = [200, 25];
+/** Before a process asks members behind it too: if it is new, those before it may be lost. */
+const KNOCK_AFTER_MS = 600;
+const NO_GATE: Gate = { isOut: () => false, offers: () => false, arrived: () => undefined };
 const WENT_ON = 'the others have given this process up and gone on without it: end it';
 const OTHER_GROUP =
   'it has another cluster, another number of replicas or another seed, or other options of the exchange: give every process the same ones';
@@ -82,12 +110,12 @@ const OTHER_GROUP =
  * @throws MemberLostError when members have not come within the deadline
  */
 export async function joinGroup(options: JoinOptions): Promise<Joined> {
-  let joining = new Joining(options);
+  const gate: { now: Gate } = { now: NO_GATE };
+  let joining = new Joining(options, gate);
   const listener = await options.transport.listen((connection) => joining.accept(connection));
-  let isOut: (member: number) => boolean = () => false;
   const again = async (asked: AgainOptions): Promise<Gathered> => {
     joining.stop();
-    joining = new Joining({ ...options, deadlineMs: asked.deadlineMs }, asked, (member) => isOut(member));
+    joining = new Joining({ ...options, deadlineMs: asked.deadlineMs }, gate, asked);
     try {
       return { links: await joining.complete(), dead: joining.dead };
     } catch (error) {
@@ -95,11 +123,22 @@ export async function joinGroup(options: JoinOptions): Promise<Joined> {
       throw error;
     }
   };
+  const apply = async (deadlineMs: number): Promise<Offer> => {
+    joining.stop();
+    joining = new Joining({ ...options, deadlineMs }, gate);
+    await joining.complete();
+    if (joining.offer) return joining.offer;
+    joining.stop();
+    throw new MemberLostError([], 'all others have begun anew while this process came for its place: start it again', 'few');
+  };
   try {
     return {
       links: await joining.complete(),
+      offer: joining.offer,
       again,
-      keepOut: (asked) => void (isOut = asked),
+      apply,
+      awaits: () => void (joining.isAwaited = true),
+      keep: (asked) => void (gate.now = asked),
       close: async () => {
         joining.end();
         await listener.close();
@@ -111,6 +150,8 @@ export async function joinGroup(options: JoinOptions): Promise<Joined> {
     throw error;
   }
 }
+
+type Side = Exclude<Parameters<typeof proofOf>[1], 'dials'>;
 
 class Joining {
   private readonly links: (Link | undefined)[];
@@ -124,11 +165,15 @@ class Joining {
   /** Their processes have ended. */
   private readonly ended = new Set<number>();
   private hasGrace = true;
+  offer: Offer | undefined;
+  /** All have come, for the first time. */
+  private isComplete = false;
+  isAwaited = false;
 
   constructor(
     private readonly options: JoinOptions,
+    private readonly gate: { readonly now: Gate },
     private readonly rejoining?: AgainOptions,
-    private readonly isOut: (member: number) => boolean = () => false,
   ) {
     this.links = options.names.map(() => undefined);
   }
@@ -150,7 +195,7 @@ class Joining {
       await new Promise<void>((resolve, reject) => {
         this.fail = reject;
         this.check = () => {
-          if (others.every((member) => this.isHere(member) || this.isGivenUp(member))) resolve();
+          if (this.offer || others.every((member) => this.isHere(member) || this.isGivenUp(member))) resolve();
         };
         timers.push(clock.after(deadlineMs, () => (rejoining ? resolve() : reject(this.late()))));
         if (rejoining)
@@ -163,8 +208,11 @@ class Joining {
         for (const member of others)
           if (member < self) this.dial(member);
           else if (rejoining) this.knock(member);
+          else if (this.options.mayReplace) timers.push(clock.after(KNOCK_AFTER_MS, () => this.knock(member)));
         this.check();
       });
+      this.isComplete = !this.offer;
+      if (this.offer) for (const link of this.links) link?.connection.close();
       return this.links;
     } finally {
       for (const cancel of timers) cancel();
@@ -195,7 +243,7 @@ class Joining {
     return true;
   }
 
-  /** A member that dials this one: whether its process has ended, or has gone on without this one. */
+  /** A member that dials this one: whether its process has ended, has gone on without this one, or lets it in. */
   private knock(member: number): void {
     if (this.isHere(member)) return;
     this.reach(member, () => this.options.clock.after(this.retryMs, () => this.knock(member)));
@@ -258,14 +306,22 @@ class Joining {
           const { nonce, proof } = expected(message);
           const handshake: Handshake = { group, from: self, to, dialNonce, acceptNonce: nonce };
           if (this.rejoining && isProof(proof, proofOf(secret, 'goes on', handshake)))
-            return this.fail(new MemberLostError([self], `${names[to]!}: ${WENT_ON}`, 'out'));
-          if (!isProof(proof, proofOf(secret, 'accepts', handshake))) {
+            // Who is let in may come before all have heard of it.
+            if (this.rejoining.isAwaited && this.hasGrace) return connection.close(new ProtocolError('SEAT_TAKEN', WENT_ON));
+            else return this.fail(new MemberLostError([self], `${names[to]!}: ${WENT_ON}`, 'out'));
+          if (isProof(proof, proofOf(secret, 'is new', handshake))) {
+            connection.close();
+            return void this.noteEnded(to, true);
+          }
+          const isOffered = !this.rejoining && isProof(proof, proofOf(secret, 'admits', handshake));
+          if (!isOffered && !isProof(proof, proofOf(secret, 'accepts', handshake))) {
             if (!this.rejoining) this.fail(new ClusterError(`${names[to]!}: ${WRONG_SECRET}`));
             throw new ProtocolError('TOKEN_INVALID', WRONG_SECRET);
           }
           connection.sendMessage({ type: 'prove', nonce: dialNonce, proof: proofOf(secret, 'dials', handshake) }, NUMBERS);
           this.greeting.delete(connection);
-          this.admit(to, connection, again);
+          if (isOffered) this.offered(to, connection);
+          else this.admit(to, connection, again);
         },
         closed: (description, error) => {
           this.greeting.delete(connection);
@@ -286,7 +342,7 @@ class Joining {
     const { self, secret, names, clock } = this.options;
     let from: number | undefined;
     let handshake: Handshake | undefined;
-    let isOut = false;
+    let side: Side = 'accepts';
     const cancel = clock.after(PROOF_DEADLINE_MS, () =>
       connection.close(new ProtocolError('HELLO_EXPECTED', `no proof of the shared secret within ${PROOF_DEADLINE_MS} ms`)),
     );
@@ -301,14 +357,18 @@ class Joining {
           if (message.type === 'hello') {
             if (handshake) throw new ProtocolError('BAD_MESSAGE', 'a second hello');
             if (message.seat > self && message.seat < names.length) from = message.seat;
-            isOut = message.incarnation > 0 && this.isOut(message.seat);
-            handshake = this.greeted(message, isOut);
-            const answer = { nonce: handshake.acceptNonce, proof: proofOf(secret, isOut ? 'goes on' : 'accepts', handshake) };
+            side = this.sideFor(message);
+            handshake = this.greeted(message, side);
+            const answer = { nonce: handshake.acceptNonce, proof: proofOf(secret, side, handshake) };
             return connection.sendMessage({ type: 'prove', ...answer }, NUMBERS);
           }
           const { proof } = expected(message);
           if (!handshake || !isProof(proof, proofOf(secret, 'dials', handshake))) throw new ProtocolError('TOKEN_INVALID', WRONG_SECRET);
-          if (isOut) throw new ProtocolError('SEAT_TAKEN', WENT_ON);
+          if (side === 'goes on' || side === 'is new') throw new ProtocolError('SEAT_TAKEN', WENT_ON);
+          if (side === 'admits') {
+            settled();
+            return this.gate.now.arrived(handshake.from, new Link(connection));
+          }
           this.checkFree(handshake.from);
           settled();
           this.admit(handshake.from, connection, (why) => this.why.set(from!, why));
@@ -321,12 +381,28 @@ class Joining {
     );
   }
 
+  /** What this process is to who dials. */
+  private sideFor({ seat, incarnation }: MessageOf<'hello'>): Side {
+    if (incarnation > 0) {
+      // It would come together again with whoever had this place before.
+      if (!this.rejoining && !this.isComplete && !this.isAwaited) return 'is new';
+      return this.gate.now.isOut(seat) ? 'goes on' : 'accepts';
+    }
+    return this.isOver && this.gate.now.offers(seat) ? 'admits' : 'accepts';
+  }
+
+  private offered(member: number, connection: Connection): void {
+    this.offer ??= { member, link: new Link(connection) };
+    if (this.offer.link.connection !== connection) connection.close();
+    this.check();
+  }
+
   /** @throws ProtocolError for who cannot be a member, or is one already */
-  private greeted({ role, run, seat, token, incarnation }: MessageOf<'hello'>, isOut: boolean): Handshake {
+  private greeted({ role, run, seat, token, incarnation }: MessageOf<'hello'>, side: Side): Handshake {
     const { self, group } = this.options;
     if (role !== 'member' || run !== group) throw new ProtocolError('RUN_UNKNOWN', OTHER_GROUP);
-    if (!isOut) this.checkFree(seat);
-    if (!isOut && incarnation !== this.incarnation) throw new ProtocolError('SEAT_TAKEN', this.begun(seat));
+    if (side === 'accepts') this.checkFree(seat);
+    if (side === 'accepts' && incarnation !== this.incarnation) throw new ProtocolError('SEAT_TAKEN', this.begun(seat));
     return { group, from: seat, to: self, dialNonce: token, acceptNonce: newNonce() };
   }
 

@@ -1,6 +1,7 @@
 /** Members inside one process that come together over memory, train, and may be lost. */
 import { memoryPair, processClock, type Connection } from '@paceline/exchange';
 import { AllReducePlan } from './all-reduce.js';
+import { MemberLostError } from './errors.js';
 import { joinGroup, type Joined, type Transport } from './join.js';
 import { Membership, ViewChangedError } from './membership.js';
 import { nodesOf } from './parts.js';
@@ -81,6 +82,11 @@ export class Network {
     for (const [a, b] of pairs) this.cut.delete(pairOf(a, b));
   }
 
+  /** The member was lost, and another process is started in its place. */
+  replace(member: number, loss: Loss): void {
+    (this.losses as Loss[])[member] = loss;
+  }
+
   /** Another process listens where a member did that has died. */
   take(member: number, listener: OnConnection): void {
     this.listeners.set(member, listener);
@@ -128,6 +134,8 @@ export class Trainee {
   readonly views: NextView[] = [];
   steps = 0;
   error: unknown;
+  /** In a new view, before the parameters of the source come. */
+  beforeState: () => Promise<void> = async () => undefined;
   /** Before each step. */
   pause: () => Promise<void> = async () => undefined;
 
@@ -138,8 +146,23 @@ export class Trainee {
     private readonly joined: Joined,
   ) {}
 
+  /** It came anew: what the others did is told as a number of steps. */
+  private async comes(): Promise<void> {
+    for (;;) {
+      await this.membership.told(0);
+      try {
+        if (await this.layOut(await this.membership.enter(0))) throw new Error('who is new is not behind');
+        this.steps = this.membership.operations;
+        return;
+      } catch (error) {
+        if (!this.membership.isNew || !(error instanceof MemberLostError) || error.kind === 'few') throw error;
+      }
+    }
+  }
+
   async train(): Promise<void> {
-    for (let step = 0; step < this.setting.steps; step++) {
+    if (this.membership.isNew) await this.comes();
+    for (let step = this.steps; step < this.setting.steps; step++) {
       await this.pause();
       await this.once(() => this.step(step));
       this.steps++;
@@ -170,6 +193,7 @@ export class Trainee {
     const parts = [{ member: view.members.indexOf(view.source), values: received }];
     const what = `the parameters in view ${view.number}`;
     try {
+      await this.beforeState();
       await membership.run({ what, operations: [new Spread(view.members.length, view.members.indexOf(self), parts)] }, false);
     } catch (error) {
       if (error instanceof ViewChangedError) return this.layOut(error.view);
@@ -214,18 +238,20 @@ export function parametersAfter(steps: number, replicas: number): Float32Array {
   return parameters;
 }
 
-/** All members begin. */
-export async function trainees(setting: Setting, losses: readonly Loss[], network = new Network(losses)): Promise<Trainee[]> {
+/** One member begins. @param secret of a stranger */
+export async function trainee(setting: Setting, self: number, network: Network, secret = SECRET, joinMs = 20_000): Promise<Trainee> {
   const names = Array.from({ length: setting.members }, (_, i) => `worker ${i}`);
   const { deadlineMs } = setting;
-  const common = { names, group: groupId(names), secret: SECRET, clock: processClock };
-  const made = await Promise.all(
-    names.map(async (_, self) => {
-      const joined = await joinGroup({ ...common, self, transport: network.transport(self), deadlineMs: 20_000 });
-      const membership = new Membership({ joined, self, names, clock: processClock, deadlineMs, onMemberLoss: 'continue' });
-      return new Trainee(self, setting, membership, joined);
-    }),
-  );
+  const common = { names, group: groupId(names), secret, clock: processClock, mayReplace: true };
+  const joined = await joinGroup({ ...common, self, transport: network.transport(self), deadlineMs: joinMs });
+  const told = (): Uint8Array => new Uint8Array(50_001); // in pieces
+  const membership = new Membership({ joined, self, names, clock: processClock, deadlineMs, onMemberLoss: 'continue', told });
+  return new Trainee(self, setting, membership, joined);
+}
+
+/** All members begin. */
+export async function trainees(setting: Setting, losses: readonly Loss[], network = new Network(losses)): Promise<Trainee[]> {
+  const made = await Promise.all(Array.from({ length: setting.members }, (_, self) => trainee(setting, self, network)));
   for (const loss of losses) loss.count();
   return made;
 }

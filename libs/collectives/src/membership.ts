@@ -1,15 +1,17 @@
 /**
  * A group whose members may be lost while the others go on: `run` does operations as a Group does. When a member is lost, those that are left form a
  * next view (views.ts), and `run` ends with a ViewChangedError: who had called an operation learns whether it counts as done. It does nothing more
- * before `adopt`: whoever uses it has to lay its work out anew for other members first.
+ * before `adopt`: whoever uses it has to lay its work out anew for other members first. A process that comes for the place of one that was lost
+ * (`isNew`) asks what was done, and does `enter`: from then on it is as the others, and lays its work out with them.
  */
 import type { Clock } from '@paceline/exchange';
+import { answer, Applicant } from './admission.js';
 import { agreement } from './agreement.js';
 import { MemberLostError } from './errors.js';
 import { Group, type Called, type Collective } from './group.js';
-import type { Joined } from './join.js';
+import type { Joined, Offer } from './join.js';
 import type { Link } from './link.js';
-import type { NextView, View } from './views.js';
+import { NEVER, type NextView, type View } from './views.js';
 
 export interface MembershipOptions {
   readonly joined: Joined;
@@ -21,6 +23,10 @@ export interface MembershipOptions {
   readonly deadlineMs: number;
   /** What becomes of the others when a member is lost. */
   readonly onMemberLoss: 'stop' | 'continue';
+  /** What a process that comes anew has to know of what was done, from so much on that it knows: in a measure of whoever uses this. */
+  readonly told?: (from: number) => Uint8Array;
+  /** A process that comes anew waits for so long to be let in. */
+  readonly enterDeadlineMs?: number;
 }
 
 /** The others go on, with other members. */
@@ -35,6 +41,8 @@ export class ViewChangedError extends Error {
 const GRACE_MS = 2_000;
 /** Views that are tried one after the other when more members are lost while one is formed. */
 const ATTEMPTS = 5;
+/** Before a process that was not let in, or is not ready, asks again; and before a place is offered again that nobody came for. */
+const [ASK_AGAIN_MS, OFFER_AGAIN_MS] = [50, 2_000];
 
 export class Membership {
   private group: Group;
@@ -47,19 +55,133 @@ export class Membership {
   private next: NextView | MemberLostError | undefined;
   private hasLeft = false;
   private readonly before = { sentBytes: 0, receivedBytes: 0 };
+  /** This process came for the place of one that was lost, and has not the state of the others yet. */
+  private hasNoState: boolean;
+  /** The first view that it has accepted then. */
+  private since: number | undefined;
+  private applicant: Applicant | undefined;
+  private firstOffer: Offer | undefined;
+  /** Who is let in with the view that is formed now. */
+  private readonly entering = new Set<number>();
+  private offeredAtMs = -Infinity;
+  private readonly applicants = new Set<Link>();
+  /** The view is laid out: another process may be let in. */
+  private isLaidOut = true;
   /** Hears of each view, and whom it has no more. */
   onChange: ((view: NextView, lost: readonly number[]) => void) | undefined;
 
   constructor(private readonly options: MembershipOptions) {
     const { joined, names } = options;
-    this.confirmed = { number: 0, members: names.map((_, member) => member) };
-    this.group = this.groupOf(this.confirmed.members, joined.links);
-    this.listen();
-    joined.keepOut((member) => !this.confirmed.members.includes(member));
+    this.firstOffer = joined.offer;
+    this.hasNoState = joined.offer !== undefined;
+    this.since = this.hasNoState ? NEVER : undefined;
+    this.confirmed = { number: 0, members: this.hasNoState ? [] : names.map((_, member) => member) };
+    this.group = this.groupOf(this.hasNoState ? [options.self] : this.confirmed.members, joined.links);
+    if (!this.hasNoState) this.listen();
+    joined.keep({
+      isOut: (member) => !this.hasNoState && !this.confirmed.members.includes(member) && !this.entering.has(member),
+      offers: (member) => this.isFirst && this.isFree(member),
+      arrived: (member, link) => {
+        this.applicants.add(link);
+        answer(link, { told: (from) => options.told?.(from) ?? new Uint8Array(0), enter: () => this.offer(member) });
+      },
+    });
+  }
+
+  /** This process came for the place of one that was lost, and has not the state of the others yet. */
+  get isNew(): boolean {
+    return this.hasNoState;
+  }
+
+  private get isFirst(): boolean {
+    return !this.hasNoState && this.confirmed.members[0] === this.options.self;
+  }
+
+  private isFree(member: number): boolean {
+    const { onMemberLoss, names } = this.options;
+    return onMemberLoss === 'continue' && !this.hasLeft && member < names.length && !this.confirmed.members.includes(member);
+  }
+
+  /** A process is ready for the place of a member that was lost: the members leave what they are at, and form a view with it. */
+  private offer(member: number): readonly number[] | undefined {
+    for (const link of this.applicants) if (!link.isOpen) this.applicants.delete(link);
+    const { clock, names } = this.options;
+    const { confirmed, group } = this;
+    if (!this.isFirst || !this.isFree(member) || this.changing || !this.isLaidOut || group.end) return undefined;
+    if (clock.now() - this.offeredAtMs < OFFER_AGAIN_MS) return undefined;
+    this.offeredAtMs = clock.now();
+    // After the answer.
+    clock.after(0, () => group.fail(new MemberLostError([member], `${names[member]!} has come again`, 'joins')));
+    return confirmed.members;
+  }
+
+  /**
+   * For a process that comes anew: what the others did, from so much on that it knows.
+   * @throws MemberLostError when nobody answers who may let it in
+   */
+  async told(from: number): Promise<Uint8Array> {
+    return this.asked((applicant) => applicant.told(from));
+  }
+
+  /**
+   * Asks the others to be let in until they do. What they do is awaited then: adopt, and lay the work out.
+   * @param known how much it knows of what they did; `entrant` of the view has it
+   */
+  async enter(known: number): Promise<NextView> {
+    const { joined } = this.options;
+    this.completed = known;
+    this.next = undefined;
+    const { clock, enterDeadlineMs = this.options.deadlineMs } = this.options;
+    const untilMs = clock.now() + enterDeadlineMs;
+    return this.asked(async (applicant) => {
+      for (;;) {
+        if (clock.now() > untilMs)
+          throw new MemberLostError([], `waited ${enterDeadlineMs} ms for the others to let this process in`, 'few');
+        joined.awaits();
+        const members = await applicant.enter();
+        if (!members) {
+          await this.soon();
+          continue;
+        }
+        applicant.close();
+        this.applicant = undefined;
+        const view = await this.formed([], members);
+        this.take(view);
+        return view;
+      }
+    });
+  }
+
+  /** Something that a member is asked; when it is gone, or has gone on without this process, another one is. */
+  private async asked<T>(ask: (applicant: Applicant) => Promise<T>): Promise<T> {
+    const { joined, names, clock, deadlineMs } = this.options;
+    for (;;) {
+      if (!this.applicant) {
+        const offer = this.firstOffer ?? (await joined.apply(deadlineMs));
+        this.firstOffer = undefined;
+        this.applicant = new Applicant(offer, names[offer.member]!, clock);
+      }
+      try {
+        return await ask(this.applicant);
+      } catch (error) {
+        if (!(error instanceof MemberLostError) || error.kind === 'few' || error.kind === 'differs' || this.hasLeft) throw error;
+        this.applicant?.close();
+        this.applicant = undefined;
+        await this.soon();
+      }
+    }
+  }
+  private soon(): Promise<void> {
+    return new Promise((resolve) => void this.options.clock.after(ASK_AGAIN_MS, resolve));
   }
 
   get view(): View {
     return this.confirmed;
+  }
+
+  /** That count, completed by this member. */
+  get operations(): number {
+    return this.completed;
   }
 
   /** Bytes that this member has received and sent as payloads of data frames. */
@@ -101,10 +223,13 @@ export class Membership {
   /** This member has got the state of the one that had completed most. */
   catchUp(completed: number): void {
     this.completed = completed;
+    this.hasNoState = false;
+    this.isLaidOut = true;
   }
 
   leave(reason: string): void {
     this.hasLeft = true;
+    for (const { connection } of this.applicants) connection.close();
     this.group.leave(reason);
   }
 
@@ -119,7 +244,8 @@ export class Membership {
     const { group, confirmed } = this;
     group.onLost = () => {
       const { end } = group; // none where a connection has ended between two operations: who has done all may go
-      if (end?.kind === 'gone' && this.options.onMemberLoss === 'continue' && !this.hasLeft)
+      if (end?.kind === 'joins') this.entering.add(end.members[0]!);
+      if ((end?.kind === 'gone' || end?.kind === 'joins') && this.options.onMemberLoss === 'continue' && !this.hasLeft)
         this.change(inCluster(end, confirmed.members) as MemberLostError);
     };
     if (group.end) group.onLost(group.end);
@@ -142,6 +268,9 @@ export class Membership {
     const lost = this.confirmed.members.filter((member) => !view.members.includes(member));
     this.confirmed = { number: view.number, members: view.members };
     this.accepted = [];
+    this.entering.clear();
+    this.isLaidOut = false;
+    if (view.entrant) this.offeredAtMs = -Infinity;
     this.onChange?.(view, lost);
     this.listen();
   }
@@ -160,21 +289,28 @@ export class Membership {
     }
   }
 
-  /** One attempt. */
-  private async formed(suspects: readonly number[]): Promise<NextView> {
+  /**
+   * One attempt.
+   * @param others whom a process comes together with that is new
+   */
+  private async formed(suspects: readonly number[], others: readonly number[] = []): Promise<NextView> {
     const { joined, clock, deadlineMs, self, names } = this.options;
-    const { confirmed, accepted } = this;
+    const { confirmed, accepted, entering, since } = this;
     const { links, dead } = await joined.again({
-      among: confirmed.members,
-      suspects,
+      among: [...new Set([...(others.length > 0 ? others : confirmed.members), ...entering])],
+      suspects: [...suspects, ...entering],
       graceMs: Math.min(GRACE_MS, deadlineMs / 8),
       deadlineMs,
+      isAwaited: others.length > 0,
     });
     const here = links.flatMap((link, member) => (link?.isOpen ? [member] : []));
     const { completed } = this; // one may have ended when the member was missed
-    const view = await agreement({ self, names, links, report: { confirmed, accepted, completed, here, dead }, clock, deadlineMs });
+    const anew = since === undefined ? {} : { since, isNew: this.hasNoState };
+    const report = { confirmed, accepted, completed, here, dead, admits: [...entering], ...anew };
+    const view = await agreement({ self, names, links, report, clock, deadlineMs });
     const { number, members } = view;
     this.accepted.push({ number, members });
+    if (since !== undefined) this.since = Math.min(since, number);
     for (const [member, link] of links.entries()) if (!members.includes(member)) link?.connection.close();
     const group = this.groupOf(members, links);
     try {
@@ -195,7 +331,7 @@ const endOf = (next: NextView | MemberLostError): Error => (next instanceof Memb
 
 /** An error of a group, with the indices of its members in the cluster. */
 function inCluster(error: unknown, members: readonly number[]): unknown {
-  if (!(error instanceof MemberLostError)) return error;
+  if (!(error instanceof MemberLostError) || error.kind === 'joins') return error;
   const named = error.members.map((member) => members[member]!);
   return new MemberLostError(named, error.message, error.kind);
 }

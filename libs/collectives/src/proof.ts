@@ -20,11 +20,12 @@ export const newNonce = (): string => randomBytes(24).toString('base64url');
 
 /**
  * What one end shows to the other. `goes on` in place of `accepts`: the group has gone on without the member that dials. Only who knows the secret can
- * say so, and can read it.
+ * say so, and can read it. `admits` in its place: this process has a place in a group that has begun, and will be let in. `is new`: the process that had this
+ * place has ended, and this one has come for it.
  */
 export const proofOf = (
   secret: string,
-  side: 'dials' | 'accepts' | 'goes on',
+  side: 'dials' | 'accepts' | 'goes on' | 'admits' | 'is new',
   { group, from, to, dialNonce, acceptNonce }: Handshake,
 ): string =>
   createHmac('sha256', secret)
