@@ -197,6 +197,7 @@ export class Group {
     peer.listens = true;
     switch (message.type) {
       case 'call':
+        if (message.number === 0) break; // its report, after this member has heard the decision of another one (agreement.ts)
         peer.calls.push(message);
         if (peer.calls.length > 2) throw new ProtocolError('BAD_ROUND', 'a member is more than one operation ahead');
         this.moved();

@@ -25,6 +25,8 @@ export interface MembershipOptions {
   readonly onMemberLoss: 'stop' | 'continue';
   /** What a process that comes anew has to know of what was done, from so much on that it knows: in a measure of whoever uses this. */
   readonly told?: (from: number) => Uint8Array;
+  /** Whether all of that can be told now. */
+  readonly mayEnter?: () => boolean;
   /** A process that comes anew waits for so long to be let in. */
   readonly enterDeadlineMs?: number;
 }
@@ -107,7 +109,8 @@ export class Membership {
     for (const link of this.applicants) if (!link.isOpen) this.applicants.delete(link);
     const { clock, names } = this.options;
     const { confirmed, group } = this;
-    if (!this.isFirst || !this.isFree(member) || this.changing || !this.isLaidOut || group.end) return undefined;
+    const isReady = this.isLaidOut && !this.changing && !group.end && (this.options.mayEnter?.() ?? true);
+    if (!this.isFirst || !this.isFree(member) || !isReady) return undefined;
     if (clock.now() - this.offeredAtMs < OFFER_AGAIN_MS) return undefined;
     this.offeredAtMs = clock.now();
     // After the answer.

@@ -10,7 +10,7 @@ import { ArgumentError, UnsupportedError } from './errors.js';
 import { checkKeys } from './known-options.js';
 import { LocalUpdateStrategy } from './local-update.js';
 import { PerReplica } from './replicas/per-replica.js';
-import { localOf, strategyOf, type Strategy } from './strategy.js';
+import { isCatchingUpIn, localOf, strategyOf, type Strategy } from './strategy.js';
 
 export interface BackupOptions {
   /** Keeps the backup of a training that has ended; otherwise it is deleted then, as Keras does, and the next one begins anew. */
@@ -62,7 +62,9 @@ export class BackupAndRestore extends tfl.Callback {
     const optimizer = model.optimizer as unknown as { readonly iterations: number; iterations_: number };
     let epoch = 0;
     let failed: { readonly error: unknown } | undefined;
-    if (this.isFirst())
+    // A process that was started again gets weights and slots from the others, whose file may be of an epoch since.
+    const isPast = this.isPast();
+    if (this.isFirst() && !isPast)
       try {
         const backup = await readBackup(this.file);
         if (backup) await apply(backup, model, this.file);
@@ -74,7 +76,7 @@ export class BackupAndRestore extends tfl.Callback {
     if (failed) throw failed.error;
     if (!told) throw new ArgumentError('the first process cannot use its backup, and its own error says why: nothing was restored');
     // Weights and slots are taken over from the first process with the first step; of which step it is, all have to know before.
-    if (!this.isFirst() && told.epoch > 0) optimizer.iterations_ = told.steps;
+    if ((!this.isFirst() || isPast) && told.epoch > 0) optimizer.iterations_ = told.steps;
     return told.epoch;
   }
 
@@ -86,6 +88,7 @@ export class BackupAndRestore extends tfl.Callback {
 
   override async onEpochEnd(epoch: number): Promise<void> {
     const model = this.user!;
+    if (this.isPast()) return; // the others have written it
     // Every process reads: where each has a part of the optimizer's state, that is a call of all.
     const optimizer = await model.optimizer.getWeights();
     const own = model.getWeights();
@@ -112,6 +115,12 @@ export class BackupAndRestore extends tfl.Callback {
 
   override async onTrainEnd(): Promise<void> {
     if (this.options.keep !== true && this.isFirst()) await rm(this.file, { force: true });
+  }
+
+  /** The others are further than this process, which was started again. */
+  private isPast(): boolean {
+    const strategy = strategyOf(this.user!);
+    return strategy !== undefined && isCatchingUpIn(strategy);
   }
 
   /** One process has the file: all have the same weights. */

@@ -45,6 +45,8 @@ export interface HostBatch {
 export interface StepResult {
   /** Mean over the examples of these rows, with the regularizers. */
   readonly loss: number;
+  /** This process was not there: what the step came to, the course says. */
+  readonly isPast?: boolean;
   /** The rows of the batch: all, or those of this process where replicas train alone. */
   readonly rows: { readonly from: number; readonly to: number };
   /** What was filled in. */
@@ -119,11 +121,25 @@ export interface Trainer {
   close(): void;
 }
 
+/** What processes have done together, for one that was started again: it comes to what the others did without doing it. Calls are those of all, in order. */
+export interface Course {
+  /** This process goes through what the others did while it was not there. */
+  readonly isCatchingUp: boolean;
+  /** What follows from what replicas have computed. @param compute in place of it, what the others came to, where this process was not there */
+  value(what: string, compute: () => Uint8Array): Uint8Array;
+  /** Something that must be the same in a process that was started again. */
+  same(what: string): void;
+  /** No process can be started again from now on. @param why what it could not do again */
+  close(why: string): void;
+}
+
 export interface Exchange {
   readonly replicas: number;
   readonly local: LocalReplicas;
   /** Other processes train the same models, with the same calls: all must take the same rows. */
   readonly isShared: boolean;
+  /** Where processes may be started again while the others go on. */
+  readonly course?: Course | undefined;
   /** @throws UnsupportedError for a model that the engine does not train */
   open(plan: TrainingPlan): Trainer;
   /**

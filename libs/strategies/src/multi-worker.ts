@@ -20,7 +20,7 @@ import { LOW_RANK, SUM_CODECS, type MemberCodec } from './members/packed-sums.js
 import { resolverOf } from './resolved-by.js';
 import { asRun, type RunStrategy } from './run-options.js';
 import { secretOf } from './secret.js';
-import { Strategy } from './strategy.js';
+import { isCatchingUpIn, Strategy } from './strategy.js';
 import type { MultiWorkerOptions, ThreadStrategyOptions } from './strategy-options.js';
 import { countsOf, LONGEST_MS, THREADS_MAX } from './thread-strategies.js';
 import type { ThreadExchangeOptions } from './threads/exchange-options.js';
@@ -79,9 +79,18 @@ export class MultiWorkerMirroredStrategy extends Strategy {
     return asRun(NAME, this.options, { strategy, replicas: this.numReplicasInSync });
   }
 
-  /** The processes that are left, and those that were lost while these went on (`onMemberLoss: 'continue'`). */
+  /** The processes that are there, those that were lost while others went on (`onMemberLoss: 'continue'`), and those that came again, as they happened. */
   get members(): Members {
-    return { tasks: this.group?.tasks ?? [this.task], lost: [...(this.group?.lostMembers ?? [])] };
+    const { tasks = [this.task], lostMembers = [], joinedMembers = [] } = this.group ?? {};
+    return { tasks, lost: [...lostMembers], joined: [...joinedMembers] };
+  }
+
+  /**
+   * This process was started again while the others train on (`onMemberLoss: 'continue'`), and goes through what they did meanwhile, with all callbacks: a
+   * callback must not read weights then, nor write them to a file. It waits until the processes have come together.
+   */
+  get isCatchingUp(): boolean {
+    return isCatchingUpIn(this);
   }
 
   /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */
@@ -93,6 +102,7 @@ export class MultiWorkerMirroredStrategy extends Strategy {
 export interface Members {
   readonly tasks: readonly { readonly type: string; readonly index: number }[];
   readonly lost: readonly LostMember[];
+  readonly joined: readonly LostMember[];
 }
 
 /** What the program has asked for. */

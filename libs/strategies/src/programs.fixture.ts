@@ -18,6 +18,8 @@ export interface Ended {
 export interface Running {
   readonly child: ChildProcess;
   readonly ended: Promise<Ended>;
+  /** What it was started with. */
+  readonly env: Readonly<Record<string, string>>;
   /** When a line of the output begins with that. */
   said(start: string): Promise<void>;
 }
@@ -76,7 +78,7 @@ export class Programs {
         listeners.add(look);
         look();
       });
-    return { child, ended, said };
+    return { child, ended, env, said };
   }
 
   dispose(): void {

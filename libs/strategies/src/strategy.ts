@@ -37,10 +37,14 @@ const owners = new WeakMap<object, Strategy>();
 /** @internal The strategy that distributes a model. */
 export const strategyOf = (model: object): Strategy | undefined => owners.get(model);
 
+/** @internal This process was started again, and goes through what the others did meanwhile. */
+export const isCatchingUpIn = (strategy: Strategy): boolean => strategy[CATCHING_UP];
+
 /** @internal Which replicas this process has. */
 export const localOf = (strategy: Strategy): LocalReplicas => strategy[LOCAL];
 
 const LOCAL = Symbol('local');
+const CATCHING_UP = Symbol('catching up');
 
 export abstract class Strategy {
   private readonly models = new Map<UserModel, DistributedModel>();
@@ -184,6 +188,11 @@ export abstract class Strategy {
   /** @internal */
   get [LOCAL](): LocalReplicas {
     return this.exchange.local;
+  }
+
+  /** @internal */
+  get [CATCHING_UP](): boolean {
+    return this.exchange.course?.isCatchingUp ?? false;
   }
 
   /** @internal What distributes a model of this strategy. */

@@ -25,6 +25,8 @@ import { LowRankSum } from '@paceline/codecs';
 import { LowRankExchange, type LowRankExchangeOptions } from './low-rank-exchange.js';
 import { LOW_RANK, packedSums } from './packed-sums.js';
 import { isGone, threadEntry } from '../threads/thread-entry.js';
+import { arraysIn, bytesOfArrays, type MemberCourse } from './course.js';
+import type { Told } from './journal.js';
 import { ANSWERED, GROUP_CELLS, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 
@@ -71,7 +73,12 @@ export class MembersChanged extends Error {
   override readonly name = 'MembersChanged';
 }
 
-/** A member that was lost while the others went on. */
+/** This process was started again, and the others have gone on without it before it had their state. */
+export class NotLetIn extends Error {
+  override readonly name = 'NotLetIn';
+}
+
+/** A member that was lost while the others went on, or came again. */
 export interface LostMember {
   readonly type: string;
   readonly index: number;
@@ -103,6 +110,13 @@ export interface Breakable {
 }
 
 const LEAVE_MS = 2_000;
+/** Those that are no faults. */
+const ANSWERS: ReadonlySet<FromGroupThread['kind']> = new Set(['ok', 'timings', 'settled', 'is-new', 'told', 'entered']);
+
+/** Lines of the journal; with the last ones the view that this process goes on in. */
+interface ToldLines extends Told {
+  readonly view: NextView | undefined;
+}
 
 export class GroupThread {
   share: Share;
@@ -129,6 +143,15 @@ export class GroupThread {
   /** Those that are left, by their index in the cluster. */
   private left: readonly number[];
   readonly lostMembers: LostMember[] = [];
+  /** Those that came again. */
+  readonly joinedMembers: LostMember[] = [];
+  private answer: { isNew: boolean; told: Told | undefined; entered: NextView | undefined } = {
+    isNew: false,
+    told: undefined,
+    entered: undefined,
+  };
+  /** What it does with the others, where they may go on without it. */
+  course: MemberCourse | undefined;
 
   constructor(private readonly options: GroupThreadOptions) {
     this.share = options.share;
@@ -163,12 +186,52 @@ export class GroupThread {
     return this.left.map((member) => this.options.members[member]!.task);
   }
 
+  get ownTask(): MemberAddress['task'] {
+    return this.options.members[this.options.self]!.task;
+  }
+
+  get continues(): boolean {
+    return this.options.onMemberLoss === 'continue';
+  }
+
+  /** This process was started again, and the others go on without it. It waits until all have come together. */
+  isNew(pool: Breakable): boolean {
+    this.ask(pool, { kind: 'is-new' });
+    return this.answer.isNew;
+  }
+
+  /** A line of the journal. @param settles what replicas have answered is not needed any more */
+  note(line: string, outputs?: readonly Float32Array[], settles = false): void {
+    this.worker.postMessage({ kind: 'note', line, outputs, settles } satisfies ToGroupThread);
+  }
+
+  closeJournal(why: string): void {
+    this.worker.postMessage({ kind: 'close-journal', why } satisfies ToGroupThread);
+  }
+
+  /** Lines of the others that follow those that this process knows. */
+  more(pool: Breakable, known: number): ToldLines {
+    this.ask(pool, { kind: 'more', known });
+    return { ...this.answer.told!, view: undefined };
+  }
+
+  /** The others let this process in: the last lines, and the view that it goes on in. @throws NotLetIn */
+  enter(pool: Breakable, known: number): ToldLines {
+    this.ask(pool, { kind: 'enter', known });
+    this.changed = this.answer.entered;
+    const view = this.adopt(pool);
+    return { ...this.answer.told!, view };
+  }
+
   /** This process goes on in the view that has come. @returns it */
   adopt(pool: Breakable): NextView {
     const view = this.changed!;
     this.changed = undefined;
     const { members, self } = this.options;
-    const lost = this.left.filter((member) => !view.members.includes(member)).map((member) => members[member]!);
+    const isIn = view.entrant?.member === self;
+    const lost = this.left
+      .filter((member) => !view.members.includes(member) || (isIn && member === self))
+      .map((member) => members[member]!);
     this.left = view.members;
     this.self = view.members.indexOf(self);
     const [{ replicas }, count] = [this.share, view.members.length];
@@ -176,9 +239,18 @@ export class GroupThread {
     this.lostMembers.push(...lost.map(({ task: { type, index } }) => ({ type, index, view: view.number })));
     const named = lost.map(memberName).join(', ');
     const told = `${named} was lost: ${count} of ${members.length} processes go on, and compute its replicas`;
-    if (lost.length > 0) process.emitWarning(told, { code: 'PACELINE_MEMBER_LOST' });
+    if (lost.length > 0 && !isIn) process.emitWarning(told, { code: 'PACELINE_MEMBER_LOST' });
     this.ask(pool, { kind: 'adopt', view, share: this.share });
+    if (view.entrant) this.letIn(pool, view, members[view.entrant.member]!);
     return view;
+  }
+
+  private letIn(pool: Breakable, view: NextView, member: MemberAddress): void {
+    const { type, index } = member.task;
+    this.joinedMembers.push({ type, index, view: view.number });
+    const count = `${view.members.length} of ${this.options.members.length}`;
+    process.emitWarning(`${memberName(member)} has come again: ${count} processes go on`, { code: 'PACELINE_MEMBER_JOINED' });
+    this.ask(pool, { kind: 'hand-over', view });
   }
 
   /** Ends what `adopt` has begun. @returns what the operation in hand failed with, where it counts as done; undefined where it is to be done again */
@@ -217,18 +289,30 @@ export class GroupThread {
     const model = { ...opened, topology: this.communications.find((each) => each.model === opened.model)!.topology };
     const digest = createHash('sha256').update(JSON.stringify(plan)).digest('hex').slice(0, 12);
     const text = `model ${model.model} with ${model.totalLength} parameters, optimizer ${plan.rule.name} (${digest})`;
-    this.ask(pool, { kind: 'open', ...model, plan: text, outputs, readsOutputs: plan.readsOutputs });
+    const said = { kind: 'open', ...model, plan: text, outputs, readsOutputs: plan.readsOutputs } as const;
+    if (opened.isAgain) this.ask(pool, said);
+    else this.operation(text, () => void this.ask(pool, said));
+  }
+
+  /** One that all processes do in the same order: where this one was not there, it comes to what it came to. */
+  private operation(what: string, live: () => void): void {
+    if (this.course) this.course.operation(what, live, () => undefined);
+    else live();
   }
 
   /** All processes have the same values, in the same order. */
   agree(pool: Breakable, what: string, values: readonly string[]): void {
     const digest = createHash('sha256').update(JSON.stringify(values)).digest('hex').slice(0, 12);
-    this.ask(pool, { kind: 'agree', what: `${what} (${digest})` });
+    const said = `${what} (${digest})`;
+    this.operation(said, () => void this.ask(pool, { kind: 'agree', what: said }));
   }
 
   /** Weights and optimizer state of the first process go to all others. */
   takeOver(pool: Breakable, model: number, step: number, staged: readonly SharedArrayBuffer[] | undefined): void {
-    this.ask(pool, { kind: 'take-over', model, step, staged });
+    this.operation(
+      `the weights of model ${model} before step ${step}`,
+      () => void this.ask(pool, { kind: 'take-over', model, step, staged }),
+    );
   }
 
   /** The same of the member that is the source of a view. */
@@ -274,7 +358,8 @@ export class GroupThread {
 
   /** The values of the replicas of all processes, in their order, for those of this one's. */
   shareValues(pool: Breakable, what: string, values: readonly ReplicaArray[]): readonly ReplicaArray[] {
-    return this.ask(pool, { kind: 'share', what, values });
+    const live = (): readonly ReplicaArray[] => this.ask(pool, { kind: 'share', what, values });
+    return this.course ? this.course.operation(what, live, ({ values: told }) => arraysIn(told!), { values: bytesOfArrays }) : live();
   }
 
   /** How a model's vectors are exchanged, and what of them lies where. */
@@ -364,7 +449,8 @@ export class GroupThread {
   private answered(pool: Breakable): readonly ReplicaArray[] {
     if (!waitFor(this.cells, ANSWERED, this.answers, () => this.isGone)) pool.fail(new ThreadError('the thread of the group has ended'));
     const answers = this.drain();
-    const [fault] = answers.filter(({ kind }) => kind !== 'ok' && kind !== 'timings' && kind !== 'settled');
+    const [fault] = answers.filter(({ kind }) => !ANSWERS.has(kind));
+    if (fault?.kind === 'not-let-in') throw new NotLetIn();
     if (fault?.kind === 'view') throw new MembersChanged(`view ${fault.view.number}`);
     if (fault) pool.fail(this.lost ?? new ThreadError(fault.kind === 'failed' || fault.kind === 'fault' ? fault.message : fault.kind));
     return answers.flatMap((answer) => (answer.kind === 'ok' ? (answer.shared ?? []) : []));
@@ -379,6 +465,9 @@ export class GroupThread {
       if (message.kind === 'timings') this.timings = message.timings;
       if (message.kind === 'view') this.changed = message.view;
       if (message.kind === 'settled') this.settled = message.failures;
+      if (message.kind === 'is-new') this.answer.isNew = message.isNew;
+      if (message.kind === 'told') this.answer.told = message;
+      if (message.kind === 'entered') this.answer.entered = message.view;
     }
     return messages;
   }

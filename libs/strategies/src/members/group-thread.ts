@@ -31,6 +31,7 @@ import { PARAMETERS } from '../threads/local-updates.js';
 import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 import { GroupCalls, shared } from './group-calls.js';
+import { Entrance } from './entrance.js';
 import { outcomeOf, placesIn, placesOf, saidIn, saidOf, type Outcome } from './outcomes.js';
 import { opened, type Opened } from './opened-model.js';
 
@@ -64,19 +65,35 @@ const join = async (): Promise<Joined> =>
     transport: socketTransport({ members, self, group: init.group, kind: init.transport, listenHost: init.listenHost }),
     clock: processClock,
     deadlineMs: init.joinDeadlineMs,
+    mayReplace: continues,
   });
 let timings: readonly Timing[] = [];
 let present: { readonly group: Membership; readonly sockets: Joined } | undefined;
 const group: Promise<Membership> = join().then(async (sockets) => {
-  const { onMemberLoss, deadlineMs } = init;
-  const made = new Membership({ joined: sockets, self, names: members.map(memberName), clock: processClock, deadlineMs, onMemberLoss });
+  const { onMemberLoss, deadlineMs, joinDeadlineMs: enterDeadlineMs } = init;
+  const told = (from: number): Uint8Array => entrance.told(from, timings);
+  const options = {
+    joined: sockets,
+    self,
+    names: members.map(memberName),
+    clock: processClock,
+    deadlineMs,
+    onMemberLoss,
+    told,
+    enterDeadlineMs,
+    mayEnter: () => entrance.mayEnter,
+  };
+  const made = new Membership(options);
   present = { group: made, sockets };
-  if (init.probes) timings = await probe(made.present, self, hosts, share.replicas, processClock);
+  if (made.isNew) timings = (await entrance.ask(made, 0)).timings;
+  else if (init.probes) timings = await probe(made.present, self, hosts, share.replicas, processClock);
   return made;
 });
 group.catch(() => undefined); // whoever asks next is told
 
 function faultOf(error: unknown): FromGroupThread {
+  const isLost = error instanceof ViewChangedError || (error instanceof MemberLostError && error.kind !== 'few');
+  if (isLost && present?.group.isNew) return { kind: 'not-let-in' };
   if (error instanceof ViewChangedError) return { kind: 'view', view: error.view };
   if (error instanceof MemberLostError) return { kind: 'lost', members: error.members, message: error.message };
   if (error instanceof ClusterError) return { kind: 'cluster', message: error.message };
@@ -85,6 +102,7 @@ function faultOf(error: unknown): FromGroupThread {
 
 /** What this process came to in the last operation, for one that was in it still when a member was lost. */
 let last: Outcome | undefined;
+const entrance = new Entrance();
 
 /** An operation that all processes do in the same order. */
 async function counted(all: Membership, what: string, operations: readonly Operation[]): Promise<Called> {
@@ -93,7 +111,9 @@ async function counted(all: Membership, what: string, operations: readonly Opera
   return called;
 }
 
-async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>): Promise<readonly ReplicaArray[] | undefined> {
+type Asked = Exclude<ToGroupThread, { kind: 'start' | 'leave' | 'note' | 'close-journal' }>;
+
+async function take(message: Asked): Promise<readonly ReplicaArray[] | undefined> {
   const all = await group;
   switch (message.kind) {
     case 'open': {
@@ -104,6 +124,12 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
     }
     case 'agree':
       await counted(all, message.what, []);
+      break;
+    case 'is-new':
+    case 'more':
+    case 'enter':
+    case 'hand-over':
+      await letIn(all, message);
       break;
     case 'adopt':
       adopt(all, message);
@@ -145,11 +171,10 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
       say({ kind: 'timings', timings });
       break;
     case 'buffers':
-      models.get(message.model)!.buffers = message.buffers;
+      useBuffers(message);
       break;
     case 'close':
-      models.delete(message.model);
-      break;
+      return void models.delete(message.model);
     case 'functions':
       functions = new GroupCalls({ members: members.length, self, share }, message.memory);
       break;
@@ -157,6 +182,21 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
       return shared(all, { members: members.length, self, share }, message.what, message.values).finally(() => (last = undefined));
   }
   return undefined;
+}
+
+/** What a process asks that was started again, and what the others hand to it. */
+async function letIn(all: Membership, message: Extract<Asked, { kind: 'is-new' | 'more' | 'enter' | 'hand-over' }>): Promise<void> {
+  if (message.kind === 'is-new') return say({ kind: 'is-new', isNew: all.isNew });
+  if (message.kind === 'enter') return say({ kind: 'entered', view: await all.enter(message.known) });
+  const { kind } = message;
+  const told = kind === 'more' ? await entrance.ask(all, message.known) : await entrance.handOver(all, message.view, init.self);
+  if (told) say({ kind: 'told', lines: told.lines, closed: told.closed });
+}
+
+/** A process that goes through what others did has no model here yet, and says its buffers again later. */
+function useBuffers({ model, buffers }: Extract<ToGroupThread, { kind: 'buffers' }>): void {
+  const open = models.get(model);
+  if (open) open.buffers = buffers;
 }
 
 /** Where each process keeps a part of the slots: whether the first one may have written to whole ones. */
@@ -390,6 +430,8 @@ async function leave(reason: string): Promise<void> {
 
 parentPort!.on('message', (message: ToGroupThread) => {
   if (message.kind === 'leave') return void leave(message.reason);
+  if (message.kind === 'note') return entrance.note(message);
+  if (message.kind === 'close-journal') return entrance.close(message.why);
   if (message.kind === 'start') {
     cells = new Int32Array(message.cells);
     collectors = message.collectors;

@@ -2,6 +2,7 @@
 import type { Failure, MemberAddress, NextView, Timing, Topology } from '@paceline/collectives';
 import type { MessagePort } from 'node:worker_threads';
 import type { BatchBuffers, FromThread, MeetingMemory, ModelMemory, Share } from '../threads/protocol.js';
+import type { Told } from './journal.js';
 import type { LowRankExchangeOptions } from './low-rank-exchange.js';
 import type { MemberCodec } from './packed-sums.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
@@ -66,6 +67,18 @@ export type ToGroupThread =
   | { readonly kind: 'leave'; readonly reason: string }
   | ({ readonly kind: 'open' } & SharedModel)
   | { readonly kind: 'agree'; readonly what: string }
+  /** Whether this process was started again, and the others go on without it. */
+  | { readonly kind: 'is-new' }
+  /** A line of the journal. `settles`: with it what replicas answered before is not needed any more. Not answered. */
+  | { readonly kind: 'note'; readonly line: string; readonly outputs: readonly Float32Array[] | undefined; readonly settles: boolean }
+  /** Not answered. */
+  | { readonly kind: 'close-journal'; readonly why: string }
+  /** For a process that was started again: lines that follow those that it knows. */
+  | { readonly kind: 'more'; readonly known: number }
+  /** The others are to let it in. */
+  | { readonly kind: 'enter'; readonly known: number }
+  /** The last lines go to who was let in. */
+  | { readonly kind: 'hand-over'; readonly view: NextView }
   /** Members were lost: this process lays its work out for those that are left. */
   | { readonly kind: 'adopt'; readonly view: NextView; readonly share: Share }
   /** What was in hand when a member was lost: a step or prediction of a model. Whoever has completed it hands its result to the others. */
@@ -91,7 +104,7 @@ export type ToGroupThread =
   | { readonly kind: 'functions'; readonly memory: MeetingMemory }
   | { readonly kind: 'share'; readonly what: string; readonly values: readonly ReplicaArray[] };
 
-/** Every message but `start` and `leave` is answered once, by `ok`, or by an error; timings come before the `ok`; what failed in a step comes before the step is over. */
+/** Every message but `start`, `leave`, `note` and `close-journal` is answered once, by `ok`, or by an error; timings come before the `ok`; what failed in a step comes before the step is over. */
 export type FromGroupThread =
   | { readonly kind: 'ok'; readonly shared?: readonly ReplicaArray[] }
   | { readonly kind: 'timings'; readonly timings: readonly Timing[] }
@@ -100,6 +113,11 @@ export type FromGroupThread =
   | { readonly kind: 'view'; readonly view: NextView }
   /** Of a step or prediction that was in hand. */
   | { readonly kind: 'settled'; readonly failures: readonly Failure[] }
+  | { readonly kind: 'is-new'; readonly isNew: boolean }
+  | ({ readonly kind: 'told' } & Told)
+  | { readonly kind: 'entered'; readonly view: NextView }
+  /** The others have gone on without this process before it had their state: it asks them again. */
+  | { readonly kind: 'not-let-in' }
   | { readonly kind: 'lost'; readonly members: readonly number[]; readonly message: string }
   | { readonly kind: 'fault'; readonly message: string }
   | Extract<FromThread, { kind: 'failed' }>;

@@ -4,7 +4,7 @@
  *
  * | step | what | a member that is lost meanwhile |
  * |---|---|---|
- * | adopt | the group goes on in the next view | |
+ * | adopt | the group goes on in the next view; who was let in gets what it does not know yet | |
  * | lay out | each model gets new memory, with the state of the source of the view; the old memory stays as it was | the next view begins here again, from the old memory |
  * | settle | who had not completed the operation in hand gets its outcome from the source | as above |
  * | commit | the new memory holds | |
@@ -44,6 +44,13 @@ export class ViewChanges {
     if (this.group.changed) throw new MembersChanged('a step was left out');
   }
 
+  /** This process was let in: it has what the others have. @throws NotLetIn */
+  layOut(view: NextView): void {
+    for (const model of this.models) model.layOut(view);
+    this.group.settle(this.pool, view, undefined);
+    for (const model of this.models) model.commit(false);
+  }
+
   forget(model: LaidOut): void {
     this.models.delete(model);
   }
@@ -73,7 +80,9 @@ export class ViewChanges {
       } catch (error) {
         if (!(error instanceof MembersChanged)) throw error;
         const failures = this.change(model);
-        if (failures) return outcome(failures.map((failure) => ({ kind: 'failed', ...failure })));
+        if (!failures) continue;
+        this.group.course?.counts();
+        return outcome(failures.map((failure) => ({ kind: 'failed', ...failure })));
       }
     }
   }

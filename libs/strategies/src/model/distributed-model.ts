@@ -14,6 +14,7 @@ import { Evaluation } from './evaluation.js';
 import { frozenIn, readCompiled, trainedNow, unsupportedPart, type Compiled } from './compiled.js';
 import { FitRows, looksAtBatches } from './fit-rows.js';
 import { measure, type Measured } from './metrics.js';
+import { fitDatasetText, fitText, scalarOf, told, toldOutputs, valuesBy } from './told-values.js';
 import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
 import { OptimizerLink, trainedWeights } from './optimizer-link.js';
 import { checkWeights, validationWeights, weightsIn } from './row-weights.js';
@@ -156,6 +157,11 @@ export class DistributedModel {
     this.attachedTo = model;
     model.makeTrainFunction = (): TrainFunction => (data) => this.train(model, data.map(given));
     this.attachEvaluation(model);
+    const fitDataset = model.fitDataset.bind(model);
+    model.fitDataset = async (dataset, args) => {
+      this.exchange.course?.same(fitDatasetText(this.user.name, args));
+      return fitDataset(dataset, args);
+    };
     takeArrays(model, () => this.sessionOf(model).compiled, this.evaluated);
     const fitLoop = model.fitLoop.bind(model);
     model.fitLoop = async (_, data, ...more) => {
@@ -172,6 +178,7 @@ export class DistributedModel {
       const ofValidation = validationWeights(weights, count);
       if (ofValidation && Array.isArray(more[VALIDATION]) && more[VALIDATION].length > 0)
         more[VALIDATION] = [...(more[VALIDATION] as unknown[]), ofValidation];
+      this.exchange.course?.same(fitText(this.user.name, count, more));
       const rows = new FitRows(count, Number(more[BATCH_SIZE] ?? BATCH_SIZE_DEFAULT), this.shuffling(more));
       const train: TrainFunction = ([batch]) => {
         const { 0: from, length: size } = valuesOf(batch!) as Int32Array;
@@ -198,17 +205,22 @@ export class DistributedModel {
       weights.takeUp();
       return trainer.predict(rows, link.nextStep());
     });
-    model.makeTestFunction = () => void (model.testFunction = evaluation.test);
+    const { course } = this.exchange;
+    model.makeTestFunction = () =>
+      void (model.testFunction = course ? (data) => told(course, () => evaluation.test(data)) : evaluation.test);
     const [testLoop, predictLoop] = [model.testLoop.bind(model), model.predictLoop.bind(model)];
     // What tf.js does not take, it refuses itself.
     model.testLoop = (test, data, batchSize, verbose = 0, steps = undefined) => {
       if (verbose > 0 || steps != null) return testLoop(test, data, batchSize, verbose, steps);
       const { weights } = this.evaluated;
-      return evaluation.testAll(weights ? [...data, weights] : data, batchSize);
+      const all = (): tfc.Scalar[] => evaluation.testAll(weights ? [...data, weights] : data, batchSize);
+      return course ? told(course, all) : all();
     };
     model.predictLoop = (inputs, batchSize, verbose = false) => {
       const tensors = [inputs].flat();
-      return verbose || tensors[0]!.shape[0] === 0 ? predictLoop(inputs, batchSize, verbose) : evaluation.predictAll(tensors, batchSize);
+      if (verbose || tensors[0]!.shape[0] === 0) return predictLoop(inputs, batchSize, verbose);
+      const outputs = evaluation.predictAll(tensors, batchSize);
+      return course ? toldOutputs(course, outputs) : outputs;
     };
   }
 
@@ -230,6 +242,7 @@ export class DistributedModel {
     const model: Partial<TfModel> | undefined = this.attachedTo;
     delete model?.makeTrainFunction;
     delete model?.fitLoop;
+    delete model?.fitDataset;
     delete model?.makeTestFunction;
     delete model?.testFunction;
     delete model?.testLoop;
@@ -248,6 +261,15 @@ export class DistributedModel {
     const begun = this.takeBegun(session, fit) ?? this.start(session, model, columns, rowsDigest);
     if (fit?.next && !begun.hasFailed) this.startNext(session, model, fit);
     const result = this.resultOf(begun);
+    const { course } = this.exchange;
+    if (course) {
+      const values = valuesBy(course, 'what the step came to', () => this.measuredNow(model, columns, result).map(scalarOf));
+      return values.map((value) => tfc.scalar(value));
+    }
+    return this.measuredNow(model, columns, result);
+  }
+
+  private measuredNow(model: TfModel, columns: Columns, result: StepResult): tfc.Scalar[] {
     const { rows } = result;
     // A process whose replicas train alone, and have no row of a small batch, has nothing new to say.
     if (rows.from === rows.to) return (this.measured ?? [0, ...model.metricsTensors.map(() => 0)]).map((value) => tfc.scalar(value));

@@ -31,6 +31,7 @@ export interface TfModel {
   /** The epochs of fit. `data` are inputs, targets and perhaps weights of all examples; tf.js hands `train` the rows of a batch of each. */
   fitLoop(train: TrainFunction, data: (tfc.Tensor | null)[], ...more: unknown[]): Promise<tfl.History>;
   compile(args: tfl.ModelCompileArgs): void;
+  fitDataset(dataset: unknown, args: FitDatasetArgs): Promise<tfl.History>;
   fit(x: unknown, y: unknown, args?: tfl.ModelFitArgs): Promise<tfl.History>;
   evaluate(x: unknown, y: unknown, args?: tfl.ModelEvaluateArgs): tfc.Scalar | tfc.Scalar[];
   predict(x: unknown, args?: PredictArgs): tfc.Tensor | tfc.Tensor[];
@@ -38,6 +39,13 @@ export interface TfModel {
   trainOnBatch(x: unknown, y: unknown): Promise<number | number[]>;
   /** Inputs, targets, and null or the weights of the rows for each output, which fit disposes. */
   standardizeUserData(x: unknown, y: unknown, sampleWeight?: unknown, classWeight?: unknown, ...more: unknown[]): Promise<Standardized>;
+}
+
+/** What `fitDataset` takes, of which processes must have the same. */
+export interface FitDatasetArgs {
+  readonly batchesPerEpoch?: number;
+  readonly epochs?: number;
+  readonly initialEpoch?: number;
 }
 
 export type Standardized = [tfc.Tensor[], tfc.Tensor[], (tfc.Tensor | null)[] | null];

@@ -8,6 +8,8 @@
  * pattern of the paper).
  */
 import type { Layout } from '@paceline/learning';
+import type { Breakable, GroupThread } from '../members/group-link.js';
+import type { ToThread } from './protocol.js';
 import type { Range } from './ranges.js';
 
 export interface FragmentRange extends Range {
@@ -118,4 +120,32 @@ export class FragmentCourse {
     this.acts.take(fragment, mixing);
     this.moved[fragment] = mixing > 0;
   }
+}
+
+/** What exchanges fragments of a model: the threads of this process, and the other processes. */
+interface Exchanging {
+  readonly model: number;
+  readonly pool: Breakable;
+  readonly group: Pick<GroupThread, 'beginFragment' | 'awaitFragment'> | undefined;
+  readonly lastStep: number;
+}
+
+export function fragmentCourse(
+  rules: FragmentRules,
+  of: Exchanging,
+  ask: (message: Extract<ToThread, { kind: 'fragment' }>) => void,
+): FragmentCourse {
+  const { model, pool } = of;
+  const exchange = (fragment: number, part: 'collect' | 'take', mixing = 0): void =>
+    ask({ kind: 'fragment', model, fragment, part, mixing });
+  return new FragmentCourse(rules, {
+    begin: (fragment) => {
+      exchange(fragment, 'collect');
+      of.group?.beginFragment(pool, model, fragment, of.lastStep);
+    },
+    take: (fragment, mixing) => {
+      of.group?.awaitFragment(pool);
+      exchange(fragment, 'take', mixing);
+    },
+  });
 }

@@ -4,8 +4,8 @@ import { layoutOfPart, type Layout } from '@paceline/learning';
 import type { ModelDescription } from '@paceline/spec';
 import type { FlatValues } from '../exchange.js';
 import { placed, type Placing } from './model-memory.js';
-import { lossesOfStages, vectorsOf } from './pipeline.js';
-import type { DescribedStage, ModelMemory, Pipeline } from './protocol.js';
+import { flowBytes, lossesOfStages, sumsBytes, vectorsOf } from './pipeline.js';
+import type { DescribedStage, ModelMemory, OpenPipeline, Pipeline } from './protocol.js';
 
 /** A run of elements of the whole model that lies in one stage. */
 interface Piece {
@@ -42,6 +42,16 @@ export interface PlacedStages {
   readonly parameters: FlatValues;
   readonly slots: readonly FlatValues[];
 }
+
+/** What compute threads are told of the stages. */
+export const openedStages = (pipeline: Pipeline, stages: readonly DescribedStage[], memories: readonly ModelMemory[]): OpenPipeline => ({
+  ...pipeline,
+  cutAfter: stages.flatMap(({ end }) => end ?? []), // so nobody balances them again
+  memories,
+  variables: stages.map(({ variables }) => variables),
+  flow: new SharedArrayBuffer(flowBytes(pipeline)),
+  sums: new SharedArrayBuffer(sumsBytes(pipeline)),
+});
 
 /** @param layout of the whole model @throws UnsupportedError for a stage that is too large */
 export function placedStages(

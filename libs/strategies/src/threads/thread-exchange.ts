@@ -13,6 +13,7 @@ import { FunctionCalls } from './function-calls.js';
 import { initialSlots } from '../update-rule.js';
 import type { NextView } from '@paceline/collectives';
 import { trainedOf, type GroupThread } from '../members/group-link.js';
+import { MemberCourse } from '../members/course.js';
 import { ViewChanges, type LaidOut } from '../members/view-changes.js';
 import {
   BEGINS,
@@ -38,12 +39,13 @@ import {
   type Pipeline,
   type Share,
 } from './protocol.js';
-import { isStreaming, shareOf, type LocalTraining, type ThreadExchangeOptions } from './exchange-options.js';
-import { boundaryRoom, flowBytes, lossesOfStages, sumsBytes } from './pipeline.js';
-import { placedStages } from './stage-memory.js';
+import { isStreaming, shareOf, type ThreadExchangeOptions } from './exchange-options.js';
+import { outcome, predictionOf, readable, stepOf } from './past-steps.js';
+import { boundaryRoom, lossesOfStages } from './pipeline.js';
+import { openedStages, placedStages } from './stage-memory.js';
 import { PREDICT, STEP } from './cells.js';
 import { okOf, replicaError } from './answers.js';
-import { FragmentCourse } from './fragments.js';
+import { fragmentCourse, type FragmentCourse } from './fragments.js';
 import { fragmentLengths, inOneArena, inPlace, noParts, type Described, type KeptSlots, type Laid } from './laid-out.js';
 import { PARAMETERS } from './local-updates.js';
 import { ThreadPool } from './thread-pool.js';
@@ -63,6 +65,11 @@ export class ThreadExchange implements Exchange {
     this.pool = new ThreadPool({ threads, deadlineMs, group, devices });
     this.calls = new FunctionCalls(this.pool, shareOf(options), group);
     if (group) this.views = new ViewChanges(this.pool, group);
+    if (group?.continues) group.course = new MemberCourse(this.pool, group, (view) => this.views!.layOut(view));
+  }
+
+  get course(): MemberCourse | undefined {
+    return this.options.group?.course;
   }
 
   get local(): LocalReplicas {
@@ -73,6 +80,7 @@ export class ThreadExchange implements Exchange {
 
   call(fn: NamedFunction, argsOf: (replica: number) => readonly Encoded[]): Encoded[] {
     this.views?.refuse('a function that runs in replicas');
+    this.course?.close('a function that ran in replicas');
     return this.calls.call(fn, argsOf);
   }
 
@@ -118,20 +126,20 @@ class ThreadTrainer implements Trainer, LaidOut {
   private slotsAreOld = false;
   private readonly local: ThreadExchangeOptions['local'];
   /** Where replicas exchange a fragment at a time. */
-  private readonly course: FragmentCourse | undefined;
+  private readonly fragments: FragmentCourse | undefined;
   private kept: KeptSlots;
   private share: Share;
   private readonly slotCount: number;
   private readonly headers: readonly Float64Array[];
   private readonly losses: readonly Float64Array[];
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
-  private readonly group: GroupThread | undefined;
+  readonly group: GroupThread | undefined;
   private readonly pipeline: Pipeline | undefined;
   private readonly buffers: BufferSets;
   /** The set of the batch that was prepared last. */
   private set = FIRST_SET;
   /** Number of the last step that was started. */
-  private lastStep = 0;
+  lastStep = 0;
   readonly prepare: Trainer['prepare'];
   private frozen: readonly string[] = [];
   private memory: ModelMemory;
@@ -139,7 +147,7 @@ class ThreadTrainer implements Trainer, LaidOut {
   private next: Laid | undefined;
 
   constructor(
-    private readonly pool: ThreadPool,
+    readonly pool: ThreadPool,
     private readonly plan: TrainingPlan,
     { description, stages = [] }: Described,
     private readonly options: ThreadExchangeOptions,
@@ -180,15 +188,8 @@ class ThreadTrainer implements Trainer, LaidOut {
       this.ask({ kind: 'buffers', model, buffers, set });
       group?.useBuffers(pool, model, buffers);
     });
-    if (local && fragments > 0) this.course = this.fragmentCourse(local);
-    const opening = staged && {
-      ...pipeline,
-      cutAfter: stages.flatMap(({ end }) => end ?? []), // so nobody balances them again
-      memories: staged.memories,
-      variables: stages.map(({ variables }) => variables),
-      flow: new SharedArrayBuffer(flowBytes(pipeline)),
-      sums: new SharedArrayBuffer(sumsBytes(pipeline)),
-    };
+    if (local && fragments > 0) this.fragments = fragmentCourse(local, this, (message) => this.ask(message));
+    const opening = staged && openedStages(pipeline, stages, staged.memories);
     const answers = pool.ask({ kind: 'open', ...plan, ...this.opened(memory, fragments), pipeline: opening });
     try {
       for (const answer of answers) okOf(answer);
@@ -237,6 +238,10 @@ class ThreadTrainer implements Trainer, LaidOut {
     Object.assign(this, this.next, { next: undefined });
   }
 
+  get course(): MemberCourse | undefined {
+    return this.group?.course;
+  }
+
   get version(): number {
     return this.versions.number;
   }
@@ -244,7 +249,7 @@ class ThreadTrainer implements Trainer, LaidOut {
   get parameters(): FlatValues {
     this.settle();
     this.average();
-    return this.common;
+    return readable(this.common, 'a weight', this);
   }
 
   /**
@@ -253,11 +258,11 @@ class ThreadTrainer implements Trainer, LaidOut {
    */
   private average(wantsSlots = false): void {
     if (!this.local || !this.pool.isOpen) return;
-    const keepsParameters = this.course !== undefined || this.local.outer.name === 'elastic';
+    const keepsParameters = this.fragments !== undefined || this.local.outer.name === 'elastic';
     const keepsSlots = keepsParameters || this.local.keepsSlots;
     const slots = Array.from({ length: this.slotCount }, (_, s) => 1 + s);
     const takesSlots = keepsSlots ? wantsSlots && this.slotsAreOld : this.alone > 0;
-    this.course?.flush();
+    this.fragments?.flush();
     const vectors = [...(this.alone > 0 ? [PARAMETERS] : []), ...(takesSlots ? slots : [])];
     if (keepsSlots && !keepsParameters && this.alone > 0) this.takesParameters = true;
     this.alone = 0;
@@ -273,22 +278,6 @@ class ThreadTrainer implements Trainer, LaidOut {
     }
   }
 
-  private fragmentCourse(local: LocalTraining): FragmentCourse {
-    const { model, pool, group } = this;
-    const exchange = (fragment: number, part: 'collect' | 'take', mixing = 0): void =>
-      this.ask({ kind: 'fragment', model, fragment, part, mixing });
-    return new FragmentCourse(local, {
-      begin: (fragment) => {
-        exchange(fragment, 'collect');
-        group?.beginFragment(pool, model, fragment, this.lastStep);
-      },
-      take: (fragment, mixing) => {
-        group?.awaitFragment(pool);
-        exchange(fragment, 'take', mixing);
-      },
-    });
-  }
-
   touch(): void {
     this.versions.touch();
     this.begins = true;
@@ -301,7 +290,8 @@ class ThreadTrainer implements Trainer, LaidOut {
   get slots(): readonly FlatValues[] {
     this.settle();
     this.average(true);
-    return this.kept.whole((into) => this.group!.slots(this.pool, this.model, this.lastStep + 1, into));
+    const slots = this.kept.whole((into) => this.group!.slots(this.pool, this.model, this.lastStep + 1, into));
+    return slots.map((values) => readable(values, 'the state of an optimizer', this));
   }
 
   freeze(paths: readonly string[]): void {
@@ -313,9 +303,18 @@ class ThreadTrainer implements Trainer, LaidOut {
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
     const taken = (): StepResult => this.prepared(batch, FIRST_SET).start(step, rate)();
-    return this.done(taken, (failures) => {
-      if (failures.length > 0) throw replicaError(failures, step - 1);
-      return this.resultOf(batch.count, FIRST_SET);
+    const live = (): StepResult =>
+      this.done(
+        taken,
+        outcome(step, () => this.resultOf(batch.count, FIRST_SET)),
+      );
+    const { course, model } = this;
+    if (!course) return live();
+    this.agree(step);
+    return stepOf(course, { model, step, rate, batch }, live, () => {
+      this.lastStep = step;
+      this.kept.unstage();
+      this.versions.agree();
     });
   }
 
@@ -388,7 +387,7 @@ class ThreadTrainer implements Trainer, LaidOut {
   private steppedAlone({ count }: HostBatch, localSteps: number, buffers: BatchBuffers): StepResult {
     this.begins = this.takesParameters = this.slotsAreNew = false;
     this.slotsAreOld = true;
-    if (this.course) this.course.stepped();
+    if (this.fragments) this.fragments.stepped();
     else if (++this.alone === localSteps) this.average();
     const { from, to, replicas } = this.share;
     const rows = { from: replicaRows(count, replicas, from).from, to: replicaRows(count, replicas, to - 1).to };
@@ -399,13 +398,12 @@ class ThreadTrainer implements Trainer, LaidOut {
   }
 
   predict(rows: HostRows, step: number): Float32Array[] {
-    return this.done(
-      () => this.predicted(rows, step),
-      (failures) => {
-        if (failures.length > 0) throw replicaError(failures, step - 1);
-        return this.viewsOf('outputs', this.buffers.of(rows.count, FIRST_SET), rows.count);
-      },
-    );
+    const others = outcome(step, () => this.viewsOf('outputs', this.buffers.of(rows.count, FIRST_SET), rows.count));
+    const live = (): Float32Array[] => this.done(() => this.predicted(rows, step), others);
+    const { course, model } = this;
+    if (!course) return live();
+    this.agree(step);
+    return predictionOf(course, { model, step, count: rows.count, floats: this.floats.outputs }, live);
   }
 
   private predicted({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {

@@ -1,0 +1,64 @@
+/** A process that is killed and started again takes part in a training that went on without it. All end with the bits and the History of one that lost nobody. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { BUILD, results, started } from './processes.fixture.js';
+import { Programs, type Running } from './programs.fixture.js';
+
+let programs: Programs;
+beforeAll(() => {
+  programs = new Programs();
+});
+afterAll(() => programs.dispose());
+
+/** Process `VICTIM` ends itself at a batch in its first life. Steps are slow until it has come again. An evaluation and predictions come before; another model is trained too. */
+const TRAIN = (options = ''): string => `${BUILD}
+const given = { replicas: 4, threads: 1 };
+const strategy = process.env.TF_CONFIG ? new MultiWorkerMirroredStrategy({ ...given, onMemberLoss: 'continue', ${options} }) : new MirroredStrategy(given);
+const [model, other] = strategy.scope(() => [build(), build()]);
+const { VICTIM, STEP, LIFE } = process.env;
+const isVictim = strategy.task?.index === Number(VICTIM);
+let batches = 0;
+let begun = 0;
+const onBatchBegin = async () => {
+  begun++;
+  if (!strategy.task || strategy.isCatchingUp) return;
+  if (isVictim && LIFE === '1' && ++batches === Number(STEP)) process.kill(process.pid, 'SIGKILL');
+  if (strategy.members.lost.length > strategy.members.joined.length) await new Promise((resolve) => setTimeout(resolve, 100));
+};
+const first = await fit(other);
+const scores = model.evaluate(xs, ys, { batchSize: 40 }).map((score) => score.dataSync()[0]);
+const before = [...model.predict(xs, { batchSize: 31 }).dataSync()];
+console.log('begins');
+const { history } = await fit(model, { epochs: Number(process.env.EPOCHS), batchSize: Number(process.env.BATCH ?? 40), callbacks: { onBatchBegin } });
+const after = [...model.predict(xs, { batchSize: 31 }).dataSync()];
+say({ first: first.history, scores, before, history, after, begun, digest: await digest(model), other: await digest(other), members: strategy.members });
+await strategy.dispose();
+`;
+
+interface Again {
+  readonly victim: number;
+  readonly step: number;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** @returns all processes, with the second life of the victim in its place */
+async function startedAgain({ victim, step, env = {} }: Again, source = TRAIN(), processes = 3): Promise<Running[]> {
+  const common = { VICTIM: String(victim), STEP: String(step), EPOCHS: '40' };
+  const running = await started(programs, source, processes, { ...common, LIFE: '1' });
+  const killed = running[victim]!;
+  await killed.ended;
+  const again = programs.start(source, { ...killed.env, ...env, LIFE: '2' });
+  return running.map((each, member) => (member === victim ? again : each));
+}
+
+describe('3 processes, of which one is killed and started again', () => {
+  it('all three end with the weights, the History and the answers of a training that lost nobody', async () => {
+    const [expected] = await results([programs.start(TRAIN(), { EPOCHS: '40' })]);
+    const all = await results(await startedAgain({ victim: 1, step: 3 }));
+    for (const { members, ...result } of all) {
+      expect({ ...result, members: undefined }).toEqual({ ...expected, members: undefined });
+      const { tasks, joined } = members as { tasks: unknown[]; joined: unknown[] };
+      expect(tasks).toHaveLength(3);
+      expect(joined).toMatchObject([{ type: 'worker', index: 1 }]);
+    }
+  }, 200_000);
+});
