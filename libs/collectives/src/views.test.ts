@@ -1,6 +1,6 @@
 /** Who goes on when members are lost: never two views side by side, and all agree on which operation is done. */
 import { describe, expect, it } from 'vitest';
-import { nextIn, nextView, reportIn, type Report, type View } from './views.js';
+import { encoded, nextIn, nextView, NEVER, reportIn, type Report, type View } from './views.js';
 
 const FIRST: View = { number: 0, members: [0, 1, 2, 3, 4] };
 
@@ -102,4 +102,65 @@ it('what a member says of its view is checked', () => {
   expect(nextIn(text({ none: 'too few' }))).toBe('too few');
   expect(() => nextIn(text({ number: 1, members: [0] }))).toThrow('BAD_MESSAGE');
   expect(() => nextIn('e30')).toThrow('BAD_MESSAGE');
+});
+
+describe('a process that comes for the place of a lost one', () => {
+  const THREE: View = { number: 4, members: [0, 1] };
+  const comes = { isNew: true, since: NEVER, confirmed: { number: 0, members: [] }, completed: 33 };
+  const among = (of: Parameters<typeof reports>[1], admits: readonly number[] = [2]) =>
+    reports([0, 1, 2], { 2: comes, ...of }, { confirmed: THREE, admits });
+
+  it('is in the next view, with how much it knows, and decides nothing', () => {
+    const next = nextView(among({}));
+    const expected = { number: 5, members: [0, 1, 2], completed: 7, behind: [], source: 0, entrant: { member: 2, known: 33 } };
+    expect(next).toEqual(expected);
+    expect(nextIn(encoded(next as never))).toEqual(expected);
+  });
+
+  it('is in none if somebody does not let it in, or is not connected to it', () => {
+    expect(nextView(among({ 1: { confirmed: THREE, admits: [] } }))).toMatchObject({ members: [0, 1] });
+    expect(nextView(among({ 1: { confirmed: THREE, admits: [2], here: [0] } }))).toMatchObject({ members: [0, 1] });
+    expect(
+      nextView(reports([0, 1, 2], { 0: { ...comes, here: [2] } }, { confirmed: { number: 4, members: [1, 2] }, admits: [0] })),
+    ).toMatchObject({ members: [1, 2] });
+  });
+
+  it('comes alone: the others wait for the next view', () => {
+    expect(nextView(reports([0, 1, 2, 3], { 2: comes, 3: comes }, { confirmed: THREE, admits: [2, 3] }))).toMatchObject({
+      members: [0, 1, 2],
+    });
+  });
+
+  it('is no part of the quorum of a view that was before it, where it counts as one that has ended', () => {
+    const before: View = { number: 4, members: [0, 1, 2] };
+    expect(nextView(reports([1, 2], { 2: comes }, { confirmed: before }))).toContain('1 of 3 processes');
+    // Of two, the first one has come again: nobody else can be in another view.
+    expect(nextView(reports([0, 1], { 0: comes }, { confirmed: { number: 4, members: [0, 1] }, admits: [0] }))).toMatchObject({
+      members: [0, 1],
+      source: 1,
+    });
+  });
+
+  it('decides with the others about a view that it has accepted, and is not in the next one before it has the state', () => {
+    const view: View = { number: 5, members: [0, 1, 2, 3] };
+    const accepted = { ...comes, since: 5, accepted: [view] };
+    const all = reports([0, 1, 2], { 2: accepted }, { confirmed: { number: 4, members: [0, 1, 3] }, accepted: [view] });
+    expect(nextView(all)).toMatchObject({ number: 6, members: [0, 1] });
+    expect(nextView(reports([1, 2], { 2: { ...accepted, confirmed: view } }, { confirmed: view }))).toContain('2 of 4 processes');
+  });
+
+  it('goes on with nobody that has the state: not at all', () => {
+    expect(nextView(reports([2], { 2: { ...comes, dead: [0, 1] } }))).toContain('nobody is left that has the state');
+    const view: View = { number: 5, members: [0, 1, 2] };
+    expect(nextView(reports([2], { 2: { ...comes, since: 5, confirmed: view, dead: [0, 1] } }))).toContain(
+      'nobody is left that has the state',
+    );
+  });
+
+  it('has decided as a member once it has the state', () => {
+    const view: View = { number: 5, members: [0, 1, 2] };
+    const old = { since: 5, confirmed: view };
+    expect(nextView(reports([1, 2], { 2: old }, { confirmed: view }))).toMatchObject({ members: [1, 2] });
+    expect(reportIn(encoded({ ...among({}).get(2)! }))).toMatchObject({ since: NEVER, isNew: true });
+  });
 });

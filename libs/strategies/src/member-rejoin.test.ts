@@ -62,3 +62,17 @@ describe('3 processes, of which one is killed and started again', () => {
     }
   }, 200_000);
 });
+
+describe('a process that is started again', () => {
+  it('in another way is refused, and says what differs; the others train on', async () => {
+    const running = await startedAgain({ victim: 0, step: 2, env: { EPOCHS: '41' } });
+    const { status, errors } = await running[0]!.ended;
+    expect(status).not.toBe(0);
+    expect(errors).toMatch(
+      /worker 0 cannot take part again: it is at "fit of the model .* epochs 41.*", and the others were at "fit of the model .* epochs 40/,
+    );
+    const [one, other] = await results(running.slice(1));
+    expect(one).toEqual(other);
+    expect(one).toMatchObject({ begun: 160, members: { lost: [{ index: 0 }], joined: [] } });
+  }, 200_000);
+});
