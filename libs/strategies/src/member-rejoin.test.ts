@@ -1,16 +1,26 @@
 /** A process that is killed and started again takes part in a training that went on without it. All end with the bits and the History of one that lost nobody. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { BUILD, results, started } from './processes.fixture.js';
 import { Programs, type Running } from './programs.fixture.js';
 
 let programs: Programs;
+/** Of backups; each process has one of its own. */
+let folder: string;
 beforeAll(() => {
   programs = new Programs();
+  folder = join(mkdtempSync(join(tmpdir(), 'rejoin-')), 'backup-');
 });
-afterAll(() => programs.dispose());
+afterAll(() => {
+  programs.dispose();
+  rmSync(dirname(folder), { recursive: true, force: true });
+});
 
-/** Process `VICTIM` ends itself at a batch in its first life. Steps are slow until it has come again. An evaluation and predictions come before; another model is trained too. */
+/** Process `VICTIM` ends itself at a batch in its first life. Steps are slow until it has come again. Another model is trained before, and this one is evaluated; it has a backup, of which the first process has the file of a later epoch when it comes again. */
 const TRAIN = (options = ''): string => `${BUILD}
+import { BackupAndRestore } from 'paceline';
 const given = { replicas: 4, threads: 1 };
 const strategy = process.env.TF_CONFIG ? new MultiWorkerMirroredStrategy({ ...given, onMemberLoss: 'continue', ${options} }) : new MirroredStrategy(given);
 const [model, other] = strategy.scope(() => [build(), build()]);
@@ -27,8 +37,10 @@ const onBatchBegin = async () => {
 const first = await fit(other);
 const scores = model.evaluate(xs, ys, { batchSize: 40 }).map((score) => score.dataSync()[0]);
 const before = [...model.predict(xs, { batchSize: 31 }).dataSync()];
-console.log('begins');
-const { history } = await fit(model, { epochs: Number(process.env.EPOCHS), batchSize: Number(process.env.BATCH ?? 40), callbacks: { onBatchBegin } });
+const backup = new BackupAndRestore(process.env.FOLDER + (strategy.task?.index ?? 'alone'), { keep: true });
+const initialEpoch = await backup.restore(model);
+const { history } = await fit(model, { epochs: Number(process.env.EPOCHS), batchSize: Number(process.env.BATCH ?? 40), initialEpoch, callbacks: [backup, new tf.CustomCallback({ onBatchBegin })] });
+if (initialEpoch !== 0) throw new Error('it is not a training that begins anew');
 const after = [...model.predict(xs, { batchSize: 31 }).dataSync()];
 say({ first: first.history, scores, before, history, after, begun, digest: await digest(model), other: await digest(other), members: strategy.members });
 await strategy.dispose();
@@ -42,7 +54,7 @@ interface Again {
 
 /** @returns all processes, with the second life of the victim in its place */
 async function startedAgain({ victim, step, env = {} }: Again, source = TRAIN(), processes = 3): Promise<Running[]> {
-  const common = { VICTIM: String(victim), STEP: String(step), EPOCHS: '40' };
+  const common = { VICTIM: String(victim), STEP: String(step), EPOCHS: '40', FOLDER: `${folder}${victim}-` };
   const running = await started(programs, source, processes, { ...common, LIFE: '1' });
   const killed = running[victim]!;
   await killed.ended;
@@ -52,27 +64,27 @@ async function startedAgain({ victim, step, env = {} }: Again, source = TRAIN(),
 
 describe('3 processes, of which one is killed and started again', () => {
   it('all three end with the weights, the History and the answers of a training that lost nobody', async () => {
-    const [expected] = await results([programs.start(TRAIN(), { EPOCHS: '40' })]);
-    const all = await results(await startedAgain({ victim: 1, step: 3 }));
+    const [expected] = await results([programs.start(TRAIN(), { EPOCHS: '40', FOLDER: folder })]);
+    const all = await results(await startedAgain({ victim: 0, step: 7 }));
     for (const { members, ...result } of all) {
       expect({ ...result, members: undefined }).toEqual({ ...expected, members: undefined });
       const { tasks, joined } = members as { tasks: unknown[]; joined: unknown[] };
       expect(tasks).toHaveLength(3);
-      expect(joined).toMatchObject([{ type: 'worker', index: 1 }]);
+      expect(joined).toMatchObject([{ type: 'worker', index: 0 }]);
     }
   }, 200_000);
 });
 
 describe('a process that is started again', () => {
   it('in another way is refused, and says what differs; the others train on', async () => {
-    const running = await startedAgain({ victim: 0, step: 2, env: { EPOCHS: '41' } });
-    const { status, errors } = await running[0]!.ended;
+    const running = await startedAgain({ victim: 2, step: 2, env: { EPOCHS: '41' } });
+    const { status, errors } = await running[2]!.ended;
     expect(status).not.toBe(0);
     expect(errors).toMatch(
-      /worker 0 cannot take part again: it is at "fit of the model .* epochs 41.*", and the others were at "fit of the model .* epochs 40/,
+      /worker 2 cannot take part again: it is at "fit of the model .* epochs 41.*", and the others were at "fit of the model .* epochs 40/,
     );
-    const [one, other] = await results(running.slice(1));
+    const [one, other] = await results(running.slice(0, 2));
     expect(one).toEqual(other);
-    expect(one).toMatchObject({ begun: 160, members: { lost: [{ index: 0 }], joined: [] } });
+    expect(one).toMatchObject({ begun: 160, members: { lost: [{ index: 2 }], joined: [] } });
   }, 200_000);
 });
