@@ -35,7 +35,7 @@ beforeAll(async () => {
 afterAll(() => plane?.stop());
 
 it('the dispatcher reads what it uses of them, and no more', async () => {
-  const rows = await readRunsInHand(plane.api.app.get(BackgroundDatabase), undefined);
+  const { rows } = await readRunsInHand(plane.api.app.get(BackgroundDatabase), undefined);
   expect(rows.map(({ id }) => id).sort()).toEqual(ids.slice().sort());
   for (const { spec } of rows) {
     expect(spec).toMatchObject({ strategy: { kind: 'parameter-server' }, replicas: 4, restarts: 7 });

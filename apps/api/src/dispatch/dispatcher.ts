@@ -57,6 +57,7 @@ export class Dispatcher implements OnModuleDestroy {
         redis.requireUsable();
         return reconcile.tick(() => this.lock.confirm());
       },
+      actions: () => reconcile.actions,
       failed: (error, failuresInARow, run) => this.report(error, failuresInARow, run),
     });
     signal.listen(() => this.loop.wake());

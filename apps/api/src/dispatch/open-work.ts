@@ -3,18 +3,9 @@ import { Injectable } from '@nestjs/common';
 import { BackgroundDatabase } from '../database/database.js';
 import { RUNS_IN_HAND } from './runs-in-hand.js';
 
-export interface OpenRuns {
-  /** Runs that are not over, or ended lately: those of `readRunsInHand`. */
-  readonly hasRuns: boolean;
-  /** A team has a limit of its own for workers. */
-  readonly hasWorkerLimits: boolean;
-}
-
 const LOOK_FOR_JOBS = `SELECT EXISTS (SELECT FROM "Outbox" WHERE "sentAt" IS NULL) AS "hasUnsent"`;
 
-export const LOOK_FOR_RUNS = `
-  SELECT EXISTS (SELECT FROM "Run" AS run WHERE ${RUNS_IN_HAND}) AS "hasRuns",
-         EXISTS (SELECT FROM "Team" WHERE "maxWorkers" IS NOT NULL) AS "hasWorkerLimits"`;
+export const LOOK_FOR_RUNS = `SELECT EXISTS (SELECT FROM "Run" AS run WHERE ${RUNS_IN_HAND}) AS "hasRuns"`;
 
 @Injectable()
 export class OpenWork {
@@ -26,9 +17,9 @@ export class OpenWork {
     return open!.hasUnsent;
   }
 
-  /** @throws when PostgreSQL is away */
-  async runs(): Promise<OpenRuns> {
-    const [open] = await this.database.statement<OpenRuns & Record<string, unknown>>('open-runs', LOOK_FOR_RUNS);
-    return open!;
+  /** Whether there are runs that are not over, or ended lately: those of `readRunsInHand`. @throws when PostgreSQL is away */
+  async hasRuns(): Promise<boolean> {
+    const [open] = await this.database.statement<{ hasRuns: boolean }>('open-runs', LOOK_FOR_RUNS);
+    return open!.hasRuns;
   }
 }

@@ -38,6 +38,8 @@ const isHeard = (seen: ServerHealth | undefined): boolean => seen !== undefined 
 export class ReconcileTick {
   private readonly runs: Reconciler;
   private hasWorkerLimits = true;
+  /** The last look found some: most likely there are some now. */
+  private hasRuns = false;
   /** The runs are read in several pages. */
   private hasPages = false;
 
@@ -95,6 +97,11 @@ export class ReconcileTick {
     return this.runs.tick(confirmLock);
   }
 
+  /** How many were carried out so far. */
+  get actions(): number {
+    return this.runs.actions;
+  }
+
   private spare({ counts }: ObservedFleet, seatRoom: SpareWorkers['seatRoom'], waiting: SpareWorkers['waiting']): SpareWorkers {
     return {
       idle: counts.shardWorkersIdle ?? 0,
@@ -106,10 +113,10 @@ export class ReconcileTick {
   }
 
   private async read(afterId: string | undefined, confirmLock: ConfirmLock): Promise<RunPage> {
-    const { hasRuns, hasWorkerLimits } = await this.openWork.runs();
+    if (!this.hasRuns && !(await this.openWork.hasRuns())) return { runs: [], nextAfterId: undefined };
+    const { rows, hasWorkerLimits } = await readRunsInHand(this.database, afterId);
+    this.hasRuns = rows.length > 0 || afterId !== undefined;
     this.hasWorkerLimits = hasWorkerLimits;
-    if (!hasRuns) return { runs: [], nextAfterId: undefined };
-    const rows = await readRunsInHand(this.database, afterId);
     const nextAfterId = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
     this.hasPages = afterId !== undefined || nextAfterId !== undefined;
     await confirmLock();

@@ -27,6 +27,7 @@ export const RUNS_IN_HAND = `
 const READ = `
   SELECT run."id", run."status"::text AS "status", run."statusReason", run."isWaiting", run."attempt", run."shortSpec" AS "spec", run."cancelRequestedAt",
          run."pauseRequestedAt", run."nextAttemptAt", run."workersWanted", run."coordinator", run."coordinatorAt",
+         (SELECT EXISTS (SELECT FROM "Team" WHERE "maxWorkers" IS NOT NULL)) AS "hasWorkerLimits",
          (SELECT coalesce(jsonb_agg(to_jsonb(newest)), '[]') FROM (
             SELECT * FROM "Attempt" WHERE "runId" = run."id" ORDER BY "number" DESC LIMIT 1) AS newest) AS "attempts",
          (SELECT coalesce(jsonb_agg(to_jsonb(place) ORDER BY place."attempt" DESC, place."index"), '[]') FROM (
@@ -39,6 +40,7 @@ const READ = `
 
 type Plain = Record<string, unknown>;
 interface Read extends Plain {
+  hasWorkerLimits: boolean;
   attempts: Plain[];
   servers: Plain[];
   stepTasks: Plain[];
@@ -50,11 +52,17 @@ function withDates(row: Plain, names: readonly string[]): Plain {
   return row;
 }
 
+export interface RunsInHand {
+  readonly rows: readonly StoredRunRows[];
+  /** A team has a limit of its own for workers; not looked for where there are no rows. */
+  readonly hasWorkerLimits: boolean;
+}
+
 /** The runs in hand after the one named, by id: the rows that `observedRunOf` (libs/control-plane) reads. @throws when PostgreSQL is away */
-export async function readRunsInHand(database: BackgroundDatabase, afterId: string | undefined): Promise<StoredRunRows[]> {
-  const rows = await database.statement<Read>('runs-in-hand', READ, [afterId ?? null]);
-  return rows.map(
-    ({ attempts, servers, stepTasks, ...run }) =>
+export async function readRunsInHand(database: BackgroundDatabase, afterId: string | undefined): Promise<RunsInHand> {
+  const found = await database.statement<Read>('runs-in-hand', READ, [afterId ?? null]);
+  const rows = found.map(
+    ({ attempts, servers, stepTasks, hasWorkerLimits: _, ...run }) =>
       ({
         ...run,
         attempts: attempts.map((row) => withDates(row, ['startedAt', 'lastFailureAt'])),
@@ -62,4 +70,5 @@ export async function readRunsInHand(database: BackgroundDatabase, afterId: stri
         stepTasks: stepTasks.map((row) => withDates(row, ['createdAt', 'heldAt'])),
       }) as unknown as StoredRunRows,
   );
+  return { rows, hasWorkerLimits: found[0]?.hasWorkerLimits ?? false };
 }

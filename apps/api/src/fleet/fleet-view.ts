@@ -15,7 +15,8 @@ export class FleetView {
     private readonly fleet: Fleet,
     database: Database,
   ) {
-    const read = (ids: readonly string[]) => database.run.findMany({ where: { id: { in: [...ids] } }, select: { id: true, teamId: true } });
+    const read = (ids: readonly string[]) =>
+      database.rows<{ id: string; teamId: string }>('run-teams', 'SELECT "id", "teamId" FROM "Run" WHERE "id" = ANY($1::uuid[])', [ids]);
     this.teamOfRun = new Batch(read, { ofKey: (id) => id, ofRow: ({ id }) => id });
   }
 

@@ -51,6 +51,7 @@ export class Fleet implements OnModuleDestroy {
   /** What keeps everybody from being heard, as far as that is known. */
   private deafness: string | undefined;
   private refreshedAt = 0;
+  private refreshing: Promise<void> | undefined;
   private timer: NodeJS.Timeout | undefined;
   private flushing: Promise<void> | undefined;
 
@@ -145,8 +146,13 @@ export class Fleet implements OnModuleDestroy {
 
   /** What other apis wrote, and what this one knew before its start. */
   private async refresh(): Promise<void> {
+    if (steadyNow() - this.refreshedAt < REFRESH_EVERY_MS) return;
+    // One tick asks for the members of both roles, and twice.
+    await (this.refreshing ??= this.read().finally(() => (this.refreshing = undefined)));
+  }
+
+  private async read(): Promise<void> {
     const now = steadyNow();
-    if (now - this.refreshedAt < REFRESH_EVERY_MS) return;
     const since = [new Date(databaseNow() - SHOWN_FOR_MS)];
     const [workers, servers] = await Promise.all([
       this.database.statement<StoredWorker>('workers-seen', READ.worker, since),

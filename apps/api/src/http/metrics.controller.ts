@@ -8,10 +8,9 @@ export class MetricsController {
 
   @Get()
   async read(@Res() reply: FastifyReply): Promise<void> {
-    const { registry } = this.prometheus;
     await reply
       .header('cache-control', 'no-store')
-      .type(registry.contentType)
-      .send(await registry.metrics());
+      .type(this.prometheus.registry.contentType)
+      .send(await this.prometheus.scrape());
   }
 }

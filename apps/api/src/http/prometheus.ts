@@ -1,4 +1,5 @@
 /** What a person on call wants to see: requests, queues, runs by status, reports and how far behind the journals are. */
+import { setTimeout as pause } from 'node:timers/promises';
 import { Injectable } from '@nestjs/common';
 import { coordinatorOf } from '@paceline/control-plane';
 import type { FastifyInstance } from 'fastify';
@@ -11,11 +12,14 @@ import { Subscriptions } from '../graphql/subscriptions.js';
 import { ReportsConsumer } from '../reports/consumer.js';
 import { databaseNow } from '../database/database-clock.js';
 
+const DELAY_PRECISION_MS = 10;
+
 @Injectable()
 export class Prometheus {
   readonly registry = new Registry();
   private readonly requests: Histogram;
   private failures = 0;
+  private ofProcess: Promise<void> | undefined;
 
   constructor(
     private readonly database: Database,
@@ -26,7 +30,6 @@ export class Prometheus {
     subscriptions: Subscriptions,
   ) {
     const registers = [this.registry];
-    collectDefaultMetrics({ register: this.registry, prefix: 'paceline_api_' });
     this.requests = new Histogram({
       name: 'paceline_http_request_seconds',
       help: 'Time to answer, by route and status.',
@@ -57,6 +60,20 @@ export class Prometheus {
     gauge('scrape_failures_total', 'Values that could not be read for a scrape.', () => this.failures);
     gauge('subscriptions', 'Open subscriptions.', () => subscriptions.count);
     this.addDatabaseGauges();
+  }
+
+  /**
+   * The text of a scrape. What is measured of the process begins with the first: to measure the delay of the event loop takes some hundred wake-ups a
+   * second, which nobody has to pay who has no Prometheus.
+   */
+  async scrape(): Promise<string> {
+    await (this.ofProcess ??= this.measureProcess());
+    return this.registry.metrics();
+  }
+
+  private async measureProcess(): Promise<void> {
+    collectDefaultMetrics({ register: this.registry, prefix: 'paceline_api_', eventLoopMonitoringPrecision: DELAY_PRECISION_MS });
+    await pause(10 * DELAY_PRECISION_MS); // a delay that was never measured would be told as an absurd number
   }
 
   /** Times every request by the route that matched, so that paths with ids do not become labels. */

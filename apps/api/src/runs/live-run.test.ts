@@ -10,12 +10,10 @@ afterEach(() => void vi.useRealTimers());
 function runWith(events: number) {
   const state = { status: 'PAUSED', events, looks: 0, reads: 0, isBroken: false };
   const database = {
-    run: {
-      findUnique: async () => {
-        state.looks++;
-        if (state.isBroken) throw new Error('a fault');
-        return { status: state.status, attempt: 1, lastEventSeq: state.events, lastMetricSeq: 0 };
-      },
+    rows: async () => {
+      state.looks++;
+      if (state.isBroken) throw new Error('a fault');
+      return [{ status: state.status, attempt: 1, eventSeq: state.events, metricSeq: 0 }];
     },
     runEvent: {
       findMany: async ({ where }: { where: { seq: { gt: number } } }) => {

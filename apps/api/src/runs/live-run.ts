@@ -6,7 +6,7 @@
 import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
-import { alongLineage, readLineage } from './stored-lineage.js';
+import { lineageColumns, readLineage } from './stored-lineage.js';
 import { RunHeads, type RunHead } from './run-heads.js';
 import type { MeasuresRecord, ValidationRecord } from '@paceline/control-plane';
 import type { Metric, RunEvent } from '../generated/prisma/client.js';
@@ -17,6 +17,10 @@ import { toEvent } from './runs.js';
 const EVENT_BATCH = 200;
 const METRIC_BATCH = 2_000;
 const ROWS_PER_SECOND = 10;
+const READ_METRICS = `
+  SELECT "seq", "round", "rounds", "epoch", "values", "validation", "examples", "examplesPerSecond", "roundMs", "staleness"
+    FROM "Metric" JOIN unnest($4::int[], $5::int[], $6::int[]) AS part(number, lo, hi) ON "attempt" = part.number AND "round" >= part.lo AND "round" < part.hi
+   WHERE "runId" = $1::uuid AND "seq" > $2::int AND "round" > $3::int ORDER BY "seq" LIMIT ${METRIC_BATCH}`;
 
 @Injectable()
 export class LiveRun {
@@ -85,11 +89,10 @@ export class LiveRun {
     );
   }
 
-  private metricsAfter(runId: string, seq: number, round: number, { attempt, metricSeq }: RunHead): Promise<Metric[] | undefined> {
+  private metricsAfter(runId: string, seq: number, round: number, { attempt, metricSeq }: RunHead): Promise<MetricRow[] | undefined> {
     return this.share(`metrics ${runId} ${seq} ${round} ${attempt} ${metricSeq}`, async () => {
-      const parts = alongLineage(await readLineage(this.database, runId, attempt));
-      const where = { runId, seq: { gt: seq }, round: { gt: round }, OR: parts };
-      return this.database.metric.findMany({ where, orderBy: { seq: 'asc' }, take: METRIC_BATCH });
+      const lineage = lineageColumns(await readLineage(this.database, runId, attempt));
+      return this.database.rows<MetricRow>('metrics-after', READ_METRICS, [runId, seq, round, ...lineage]);
     });
   }
 
@@ -123,7 +126,8 @@ function pause(delayMs: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-type MetricRow = Metric;
+/** The columns of READ_METRICS. */
+type MetricRow = Omit<Metric, 'runId' | 'attempt' | 'sequence' | 'stalenessCounts' | 'at'>;
 
 const valuesOf = ({ values }: Pick<MetricRow, 'values'>): MeasuresRecord => values as MeasuresRecord;
 

@@ -10,7 +10,7 @@ import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { lineageColumns, readLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
-import { resultOf } from './run-row.js';
+import { resultOf, shortSpecOf } from './run-row.js';
 import type { MetricPoint, MetricSeries, Run } from './run.types.js';
 
 /** What every row has beside its measures, by its column. */
@@ -19,6 +19,13 @@ const OF_VALIDATION = 'val_';
 /** Series that may be asked for at once. */
 const MAX_NAMES = 50;
 export const MAX_POINTS = 2_000;
+
+const READ_STALENESS = `
+  SELECT sum(place.count)::float8 AS "count"
+    FROM "Metric" JOIN unnest($2::int[], $3::int[], $4::int[]) AS part(number, lo, hi)
+                    ON "attempt" = part.number AND "round" >= part.lo AND "round" < part.hi,
+         unnest("stalenessCounts") WITH ORDINALITY AS place(count, staleness)
+   WHERE "runId" = $1::uuid GROUP BY place.staleness ORDER BY place.staleness`;
 
 export interface MetricsArgs {
   readonly names: readonly string[];
@@ -61,18 +68,13 @@ export class Metrics {
 
   /** Updates along the lineage by their staleness, the last place for all beyond; empty in synchronous runs. */
   staleness(run: Run): Promise<number[]> {
-    return run.created ? Promise.resolve([]) : this.reads.inTurn(run.row.teamId, () => this.readStaleness(run));
+    const isEmpty = run.created || shortSpecOf(run.row).strategy.mode === 'sync';
+    return isEmpty ? Promise.resolve([]) : this.reads.inTurn(run.row.teamId, () => this.readStaleness(run));
   }
 
   private async readStaleness({ id, attempt }: Run): Promise<number[]> {
-    const [attempts, starts, ends] = lineageColumns(await readLineage(this.database, id, attempt));
-    const rows = await this.database.$queryRaw<{ count: number }[]>`
-      SELECT sum(place.count)::float8 AS "count"
-      FROM "Metric" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi)
-                      ON "attempt" = part.number AND "round" >= part.lo AND "round" < part.hi,
-           unnest("stalenessCounts") WITH ORDINALITY AS place(count, staleness)
-      WHERE "runId" = ${id}::uuid
-      GROUP BY place.staleness ORDER BY place.staleness`;
+    const lineage = lineageColumns(await readLineage(this.database, id, attempt));
+    const rows = await this.database.rows<{ count: number }>('run-staleness', READ_STALENESS, [id, ...lineage]);
     return rows.map(({ count }) => count);
   }
 

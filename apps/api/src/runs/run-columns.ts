@@ -3,10 +3,16 @@
  * what a spec says that is small stands in `shortSpec`, a column that PostgreSQL makes.
  */
 import type { RunSpec } from '@paceline/spec';
-import type { Prisma } from '../generated/prisma/client.js';
+import { Prisma } from '../generated/prisma/client.js';
 
 export const WITHOUT_MODEL = { spec: true, model: true, data: true } as const satisfies Prisma.RunOmit;
 export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
+
+/** Those columns for SQL. */
+export const RUN_COLUMNS = Object.keys(Prisma.RunScalarFieldEnum)
+  .filter((name) => !(name in WITHOUT_MODEL))
+  .map((name) => `"${name}"`)
+  .join(', ');
 
 /** For one run at a time. */
 export const WITH_SPEC = { model: true, data: true } as const satisfies Prisma.RunOmit;

@@ -3,7 +3,7 @@
  * a second, as another api may store one. A look is one small row. Rows behind it are read by whoever lacks them (live-run.ts).
  */
 import { Injectable } from '@nestjs/common';
-import { isOver } from '@paceline/control-plane';
+import { isOver, type RunStatus } from '@paceline/control-plane';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { RunSignals } from './run-signals.js';
@@ -19,6 +19,10 @@ export interface RunHead {
   readonly eventSeq: number;
   readonly metricSeq: number;
 }
+
+type StoredHead = Omit<RunHead, 'isOver'> & { readonly status: RunStatus };
+const READ = `
+  SELECT "status"::text AS "status", "attempt", "lastEventSeq" AS "eventSeq", "lastMetricSeq" AS "metricSeq" FROM "Run" WHERE "id" = $1::uuid`;
 
 export interface HeadWatch {
   /**
@@ -55,10 +59,8 @@ export class RunHeads {
   /** Undefined while PostgreSQL is away. */
   private async read(id: string): Promise<RunHead | undefined> {
     try {
-      const select = { status: true, attempt: true, lastEventSeq: true, lastMetricSeq: true } as const;
-      const run = await this.database.run.findUnique({ where: { id }, select });
-      if (!run) return { isOver: true, attempt: 0, eventSeq: 0, metricSeq: 0 };
-      return { isOver: isOver(run.status), attempt: run.attempt, eventSeq: run.lastEventSeq, metricSeq: run.lastMetricSeq };
+      const [run] = await this.database.rows<StoredHead>('run-head', READ, [id]);
+      return run ? { ...run, isOver: isOver(run.status) } : { isOver: true, attempt: 0, eventSeq: 0, metricSeq: 0 };
     } catch (error) {
       if (isDatabaseOutage(error)) return undefined;
       throw error;

@@ -35,19 +35,30 @@ export class RunReads {
   private readonly turns = new Turns(TURNS, tooMuch);
 
   constructor(private readonly database: Database) {
-    this.statusHistory = this.list<RunStatusChange, ListKey>(`
-      SELECT * FROM "RunStatusChange" WHERE "runId" = wanted.run ORDER BY "id" DESC LIMIT wanted.size`);
-    this.attempts = this.list<Attempt, ListKey>(`
-      SELECT * FROM "Attempt" WHERE "runId" = wanted.run ORDER BY "number" DESC LIMIT wanted.size`);
-    this.checkpoints = this.list<Checkpoint, ListKey>(`
-      SELECT * FROM "Checkpoint" WHERE "runId" = wanted.run AND "removedAt" IS NULL ORDER BY "attempt" DESC, "round" DESC LIMIT wanted.size`);
+    this.statusHistory = this.list<RunStatusChange, ListKey>(
+      'status-changes',
+      `
+      SELECT * FROM "RunStatusChange" WHERE "runId" = wanted.run ORDER BY "id" DESC LIMIT wanted.size`,
+    );
+    this.attempts = this.list<Attempt, ListKey>(
+      'attempts',
+      `
+      SELECT * FROM "Attempt" WHERE "runId" = wanted.run ORDER BY "number" DESC LIMIT wanted.size`,
+    );
+    this.checkpoints = this.list<Checkpoint, ListKey>(
+      'checkpoints',
+      `
+      SELECT * FROM "Checkpoint" WHERE "runId" = wanted.run AND "removedAt" IS NULL ORDER BY "attempt" DESC, "round" DESC LIMIT wanted.size`,
+    );
     this.stepTasks = this.list<StepTask, StepTaskKey>(
+      'step-tasks',
       `SELECT * FROM "StepTask" WHERE "runId" = wanted.run AND "attempt" = wanted.a
         ORDER BY "state" = 'HELD' DESC, "state" = 'CLOSED', "createdAt" DESC LIMIT wanted.size`,
       ({ attempt }) => [attempt, null],
     );
     const [forward, backward] = ['ASC', 'DESC'].map((direction) =>
       this.list<RunEvent, EventKey>(
+        `events-${direction}`,
         `SELECT * FROM "RunEvent" WHERE "runId" = wanted.run AND "seq" > coalesce(wanted.a, 0) AND "seq" < coalesce(wanted.b, 2147483647)
           ORDER BY "seq" ${direction} LIMIT wanted.size`,
         ({ after, before }) => [after, before],
@@ -61,21 +72,25 @@ export class RunReads {
     return this.turns.run(teamId, read);
   }
 
-  /** @param rowsOf SQL for one run, over wanted(run, size, a, b) */
+  /** @param name of the statement @param rowsOf SQL for one run, over wanted(run, size, a, b) */
   private list<Row, Key extends ListKey>(
+    name: string,
     rowsOf: string,
     bounds: (key: Key) => readonly [number | null, number | null] = () => [null, null],
   ): (key: Key) => Promise<Row[]> {
     const read = (keys: readonly { key: Key; place: string }[]): Promise<(Row & { place: string })[]> =>
-      this.database.$queryRawUnsafe(
+      this.database.rows(
+        `run-${name}`,
         `SELECT found.*, wanted.place
            FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[]) WITH ORDINALITY AS wanted(run, size, a, b, place, n)
           CROSS JOIN LATERAL (${rowsOf}) AS found ORDER BY wanted.n`,
-        keys.map(({ key }) => key.runId),
-        keys.map(({ key }) => key.size),
-        keys.map(({ key }) => bounds(key)[0]),
-        keys.map(({ key }) => bounds(key)[1]),
-        keys.map(({ place }) => place),
+        [
+          keys.map(({ key }) => key.runId),
+          keys.map(({ key }) => key.size),
+          keys.map(({ key }) => bounds(key)[0]),
+          keys.map(({ key }) => bounds(key)[1]),
+          keys.map(({ place }) => place),
+        ],
       );
     const batch = new Batch(read, { ofKey: ({ place }) => place, ofRow: ({ place }) => place });
     return (key) => batch.load({ key, place: [key.runId, key.size, ...bounds(key)].join(' ') });

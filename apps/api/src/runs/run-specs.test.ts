@@ -8,11 +8,9 @@ import type { Run } from './run.types.js';
 const MiB = 1 << 20;
 const asked: string[][] = [];
 const database = {
-  run: {
-    findMany: async ({ where }: { where: { id: { in: string[] } } }) => {
-      asked.push(where.id.in);
-      return where.id.in.map((id) => ({ id, spec: `spec of ${id}` }));
-    },
+  rows: async (_name: string, _text: string, [ids]: readonly string[][]) => {
+    asked.push(ids!);
+    return ids!.map((id) => ({ id, spec: `spec of ${id}` }));
   },
 } as unknown as Database;
 

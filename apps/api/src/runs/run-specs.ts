@@ -37,7 +37,7 @@ export class RunSpecs {
 
   constructor(database: Database) {
     const read = (ids: readonly string[]): Promise<{ id: string; spec: unknown }[]> =>
-      database.run.findMany({ where: { id: { in: [...ids] } }, select: { id: true, spec: true } });
+      database.rows('run-specs', 'SELECT "id", "spec" FROM "Run" WHERE "id" = ANY($1::uuid[])', [ids]);
     this.batch = new Batch(read, { ofKey: (id) => id, ofRow: ({ id }) => id }, AT_ONCE);
   }
 

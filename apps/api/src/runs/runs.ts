@@ -4,7 +4,7 @@ import { coordinatorOf, firstRoundOf, resultRounds, type RunStatus } from '@pace
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';
-import type { Prisma } from '../generated/prisma/client.js';
+import type { Prisma, RunServer } from '../generated/prisma/client.js';
 import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/cursor-pages.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
@@ -15,7 +15,7 @@ import { lostResidualsOf, type LostResiduals } from './lost-residuals.js';
 import { strategyChoiceOf, type StrategyChoice } from './strategy-choice.js';
 import { lineageColumns, readLineage, readWholeLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
-import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
+import { RUN_COLUMNS, WITHOUT_MODEL, type RunRow } from './run-columns.js';
 import { scheduledExamples, shortSpecOf, toRun } from './run-row.js';
 import {
   RunAttempt,
@@ -35,6 +35,32 @@ const EVENT_CURSOR = [wholeNumberUpTo(2 ** 31 - 1)];
 /** Enough to show what a reference may mean. */
 const MAX_MEANT = 10;
 const PART_OF_ID = /^[0-9a-f-]{4,36}$/i;
+
+const READ_RUN = `SELECT ${RUN_COLUMNS} FROM "Run" WHERE "id" = $1::uuid AND "teamId" = $2::uuid`;
+const READ_SERVERS = `
+  SELECT place."index", place."role"::text AS "role", place."term", place."serverId", place."host", place."port",
+         attempt."startedAt" IS NOT NULL AS "hasStarted"
+    FROM "RunServer" AS place JOIN "Attempt" AS attempt ON attempt."runId" = place."runId" AND attempt."number" = place."attempt"
+   WHERE place."runId" = $1::uuid AND place."attempt" = $2::int AND place."claimedAt" IS NOT NULL AND place."droppedAt" IS NULL
+   ORDER BY place."index", place."role"`;
+type ClaimedServer = Pick<RunServer, 'index' | 'role' | 'term' | 'serverId' | 'host' | 'port'> & { readonly hasStarted: boolean };
+/** A range that the journal has merged over the cut counts up to the cut. */
+const READ_LEDGER = `
+  SELECT sum("toRound" - "fromRound" + 1)::bigint AS "rounds", sum("examples")::bigint AS "examples", sum("dropped")::bigint AS "dropped",
+         max("toRound") + 1 AS "end", NULL::int AS "cut"
+    FROM "LedgerRange" JOIN unnest($2::int[], $3::int[], $4::int[]) AS part(number, lo, hi) ON "attempt" = part.number
+   WHERE "runId" = $1::uuid AND "fromRound" >= part.lo AND "toRound" < part.hi
+  UNION ALL
+  SELECT part.hi - "fromRound", 0, 0, part.hi, "fromRound"
+    FROM "LedgerRange" JOIN unnest($2::int[], $3::int[], $4::int[]) AS part(number, lo, hi) ON "attempt" = part.number
+   WHERE "runId" = $1::uuid AND "fromRound" >= part.lo AND "fromRound" < part.hi AND "toRound" >= part.hi`;
+interface CountedRange {
+  readonly rounds: bigint | null;
+  readonly examples: bigint | null;
+  readonly dropped: bigint | null;
+  readonly end: number | null;
+  readonly cut: number | null;
+}
 
 export interface RunFilter {
   readonly status?: readonly RunStatus[] | null | undefined;
@@ -58,7 +84,9 @@ export class Runs {
   }
 
   async findRow(viewer: Viewer, id: string): Promise<RunRow | null> {
-    return isUuid(id) ? this.database.run.findFirst({ where: { id, teamId: viewer.teamId }, omit: WITHOUT_MODEL }) : null;
+    if (!isUuid(id)) return null;
+    const [row] = await this.database.rows<RunRow>('run-of-team', READ_RUN, [id, viewer.teamId]);
+    return row ?? null;
   }
 
   /**
@@ -178,17 +206,13 @@ export class Runs {
   }
 
   private async readServers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
-    const [rows, started, ofServers, ofWorkers] = await Promise.all([
-      this.database.runServer.findMany({
-        where: { runId, attempt, claimedAt: { not: null }, droppedAt: null },
-        orderBy: [{ index: 'asc' }, { role: 'asc' }],
-      }),
-      this.database.attempt.findUnique({ where: { runId_number: { runId, number: attempt } }, select: { startedAt: true } }),
+    const [rows, ofServers, ofWorkers] = await Promise.all([
+      this.database.rows<ClaimedServer>('run-servers', READ_SERVERS, [runId, attempt]),
       this.fleet.members('server'),
       this.fleet.members('worker'),
     ]);
     const members = [...ofServers, ...ofWorkers];
-    return rows.map(({ index, role, term, serverId, host, port }) => {
+    return rows.map(({ index, role, term, serverId, host, port, hasStarted }) => {
       const member = members.find((candidate) => candidate.id === serverId);
       const isLost = member !== undefined && !this.fleet.isAlive(member);
       return Object.assign(new RunServerType(), {
@@ -197,7 +221,7 @@ export class Runs {
         term,
         serverId: serverId!,
         address: `${host}:${port}`,
-        state: isLost ? 'LOST' : started?.startedAt ? 'STARTED' : 'CLAIMED',
+        state: isLost ? 'LOST' : hasStarted ? 'STARTED' : 'CLAIMED',
       });
     });
   }
@@ -225,19 +249,7 @@ export class Runs {
 
   private async readLedger({ id: runId, attempt, status, row }: Run): Promise<RunLedger> {
     const lineage = await readLineage(this.database, runId, attempt);
-    const [attempts, starts, ends] = lineageColumns(lineage);
-    // A range that the journal has merged over the cut counts up to the cut.
-    const ranges = await this.database.$queryRaw<
-      { rounds: bigint | null; examples: bigint | null; dropped: bigint | null; end: number | null; cut: number | null }[]
-    >`
-      SELECT sum("toRound" - "fromRound" + 1)::bigint AS "rounds", sum("examples")::bigint AS "examples", sum("dropped")::bigint AS "dropped",
-             max("toRound") + 1 AS "end", NULL::int AS "cut"
-        FROM "LedgerRange" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi) ON "attempt" = part.number
-       WHERE "runId" = ${runId}::uuid AND "fromRound" >= part.lo AND "toRound" < part.hi
-      UNION ALL
-      SELECT part.hi - "fromRound", 0, 0, part.hi, "fromRound"
-        FROM "LedgerRange" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi) ON "attempt" = part.number
-       WHERE "runId" = ${runId}::uuid AND "fromRound" >= part.lo AND "fromRound" < part.hi AND "toRound" >= part.hi`;
+    const ranges = await this.database.rows<CountedRange>('run-ledger', READ_LEDGER, [runId, ...lineageColumns(lineage)]);
     const scheduled = (from: number, to: number): number => scheduledExamples(row, to) - scheduledExamples(row, from);
     const counted = ranges.map(({ examples, cut, end }) => (cut === null ? Number(examples ?? 0) : scheduled(cut, end ?? cut)));
     const first = firstRoundOf(lineage);

@@ -25,7 +25,7 @@ import {
   withLocalRounds,
   workerBytes,
 } from '@paceline/spec';
-import type { Transaction } from '../database/database.js';
+import type { Database, Transaction } from '../database/database.js';
 import { Fleet, type FleetRole, type FleetRow } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Attempts } from './attempts.js';
@@ -217,12 +217,12 @@ export async function isBeforeLocalUpdates(transaction: Transaction, runId: stri
   return event !== null;
 }
 
+const READ = `
+  SELECT "data" FROM "RunEvent" WHERE "runId" = $1::uuid AND "type" = $2 ORDER BY "seq" DESC LIMIT 1`;
+
 /** Null where the strategy was named, and before it was picked. */
-export async function strategyChoiceOf(
-  database: { readonly runEvent: Pick<Prisma.TransactionClient['runEvent'], 'findFirst'> },
-  runId: string,
-): Promise<StrategyChoice | null> {
-  const event = await database.runEvent.findFirst({ where: { runId, type: STRATEGY_PICKED }, orderBy: { seq: 'desc' } });
+export async function strategyChoiceOf(database: Pick<Database, 'rows'>, runId: string): Promise<StrategyChoice | null> {
+  const [event] = await database.rows<{ data: unknown }>('strategy-choice', READ, [runId, STRATEGY_PICKED]);
   const { kind, why } = (event?.data ?? {}) as { readonly kind?: unknown; readonly why?: unknown };
   return typeof kind === 'string' && typeof why === 'string' ? { kind, why } : null;
 }

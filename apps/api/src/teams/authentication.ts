@@ -2,6 +2,7 @@
 import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
+import type { ApiKey } from '../generated/prisma/client.js';
 import { Turns } from '../turns.js';
 import { hashOf, MAX_KEY_CHARACTERS } from './api-keys.js';
 import { BadKeyLimiter } from './bad-key-limiter.js';
@@ -15,6 +16,9 @@ export interface Viewer {
   /** It may look at everything of its team and change nothing. */
   readonly isReadOnly: boolean;
 }
+
+const READ_KEY = `SELECT "id", "teamId", "isAdmin", "isReadOnly", "expiresAt", "revokedAt" FROM "ApiKey" WHERE "hash" = $1`;
+type StoredKey = Pick<ApiKey, 'id' | 'teamId' | 'isAdmin' | 'isReadOnly' | 'expiresAt' | 'revokedAt'>;
 
 const LAST_USED_EVERY_MS = 60_000;
 const MAX_NOTED_KEYS = 10_000;
@@ -68,7 +72,8 @@ export class Authentication {
 
   /** A key that was right a moment ago is no guess: it is looked up past those who guess at its address. */
   private find(hash: Uint8Array<ArrayBuffer>, hashText: string, remoteAddress: string) {
-    const look = async () => this.database.apiKey.findUnique({ where: { hash } });
+    const look = async (): Promise<StoredKey | undefined> =>
+      (await this.database.rows<StoredKey>('api-key', READ_KEY, [Buffer.from(hash)]))[0];
     const mayBeGuess = this.limiter.retryAfterSeconds(remoteAddress) > 0 && !this.rightKeys.wasRight(hashText);
     return mayBeGuess ? this.guessers.run('', look) : look();
   }

@@ -56,6 +56,14 @@ test('one of two holds it; a holder that is heard keeps it however long, and let
   expect(store.told).toEqual([]);
 });
 
+test('ticks ask PostgreSQL once a second, and not each of them', async () => {
+  const store = new Store();
+  const a = store.lock('a');
+  for (let i = 0; i < 100; i++, store.nowMs += 300) expect(await a.hold()).toBe(true);
+  expect(store.beats).toBeLessThanOrEqual(30);
+  expect(store.beats).toBeGreaterThan(20);
+});
+
 test('a holder that stands still is replaced after its time, and finds that out before it acts', async () => {
   const store = new Store();
   const [a, b] = [store.lock('a'), store.lock('b')];

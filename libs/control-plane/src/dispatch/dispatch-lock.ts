@@ -39,9 +39,12 @@ export class DispatchLock {
 
   constructor(private readonly ports: DispatchLockPorts) {}
 
-  /** True when this api reconciles now. @throws when PostgreSQL is away */
+  /** True when this api reconciles now. One that was heard a moment ago is believed, as before each step of a tick. @throws when PostgreSQL is away */
   async hold(): Promise<boolean> {
-    if (this.heardAtMs !== undefined) return this.beat();
+    if (this.heardAtMs !== undefined) {
+      await this.keep();
+      return this.heardAtMs !== undefined;
+    }
     const at = this.ports.now();
     let taken = await this.ports.take(HOLDER_STALE_AFTER_MS);
     if (taken === 'ended its holder') {

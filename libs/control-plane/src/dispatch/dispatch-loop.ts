@@ -2,7 +2,7 @@
  * The api's clockwork: every 300 ms (more or less, so that several apis do not beat together) it sends the outbox, and the one api
  * that holds the lock reconciles. PostgreSQL or Redis away: it waits, doubling its pause, and goes on where it was.
  *
- *     send the outbox ──> hold the lock? ── yes ──> reconcile every run ──> send the outbox (seats that were just opened)
+ *     send the outbox ──> hold the lock? ── yes ──> reconcile every run ── something was done ──> send the outbox (seats that were just opened)
  */
 export interface DispatchPorts {
   /** Calls `act` once, `ms` from now; the result takes it back. */
@@ -15,6 +15,8 @@ export interface DispatchPorts {
   holdLock(): Promise<boolean>;
   /** @returns runs that could not be looked at @throws when a store is away, or another api has taken the lock */
   reconcile(): Promise<readonly { readonly runId: string; readonly error: Error }[]>;
+  /** How many actions `reconcile` has carried out so far. */
+  actions(): number;
   /** @param failuresInARow ticks that failed, this one included; 0 when it was one run alone */
   failed(error: Error, failuresInARow: number, runId?: string): void;
 }
@@ -71,11 +73,12 @@ export class DispatchLoop {
       counters.jobsSent += await ports.sendOutbox();
       counters.isLeader = await ports.holdLock();
       if (counters.isLeader) {
+        const before = ports.actions();
         for (const { runId, error } of await ports.reconcile()) {
           counters.failures++;
           ports.failed(error, 0, runId);
         }
-        counters.jobsSent += await ports.sendOutbox();
+        if (ports.actions() !== before) counters.jobsSent += await ports.sendOutbox();
       }
       this.failuresInARow = 0;
     } catch (error) {

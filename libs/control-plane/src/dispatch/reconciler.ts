@@ -52,6 +52,8 @@ export interface ReconcilerPorts {
 }
 
 export class Reconciler {
+  /** Actions that were begun. */
+  actions = 0;
   private sweptAtMs = -Infinity;
   /** With many runs, ticks take turns; a tick that breaks off is followed by the runs that it has not done. */
   private doneToId: string | undefined;
@@ -111,6 +113,7 @@ export class Reconciler {
     await this.sweepQueues(confirmLock);
     for (const action of actions) {
       await confirmLock();
+      this.actions++;
       await ports.carryOut(run, action);
     }
   }

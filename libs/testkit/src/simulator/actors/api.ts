@@ -95,6 +95,7 @@ export class SimApi {
       sendOutbox: () => this.sendOutbox(),
       holdLock: () => this.lock.hold(),
       reconcile: () => reconciler.tick(() => this.lock.confirm()),
+      actions: () => reconciler.actions,
       failed: (error) => this.expectOutage(error),
     });
     this.reader = this.reportReader();
