@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 
 export type Bytes = AsyncIterable<Uint8Array>;
 
-/** Cuts a stream into parts of given lengths, which are taken one after the other. */
+/** Cuts a stream into parts of given lengths, which are taken one after the other. Whoever made it ends it: a stream that is not read to its end keeps its file open. */
 export class StreamCutter {
   private readonly source: AsyncIterator<Uint8Array>;
   private rest: Uint8Array = new Uint8Array(0);
@@ -27,6 +27,12 @@ export class StreamCutter {
       left -= piece.length;
       yield piece;
     }
+  }
+
+  /** Nothing more is taken, also where not all of it was: the source lets go of what it has open. */
+  async end(): Promise<void> {
+    this.rest = new Uint8Array(0);
+    await this.source.return?.();
   }
 
   /** The next bytes in one piece, at the beginning of a buffer of its own. */

@@ -57,19 +57,24 @@ export function exportModel(model: TrainedModel, format: ExportFormat): AsyncGen
   const { plan } = planModel(spec, model.format);
   const chosen = spec.model ?? defaultModel(model.format);
   const { stream, hex } = hashing(model.weights());
+  const weights = new StreamCutter(stream);
   const parts: ExportParts = {
     name: facts.name,
     plan,
     topology: typeof chosen === 'string' ? { topology: zooTopology(chosen, model.format) } : chosen,
     variables: createLayout(model.description).variables,
-    weights: new StreamCutter(stream),
+    weights,
     metadata: { format: 'paceline', run: facts.run.id, round: String(facts.round) },
     outputs: preprocessing.outputs,
   };
   const files = WRITERS[format](parts);
   return (async function* () {
-    yield { path: 'preprocessing.json', body: preprocessing.json() };
-    yield* files;
+    try {
+      yield { path: 'preprocessing.json', body: preprocessing.json() };
+      yield* files;
+    } finally {
+      await weights.end();
+    }
     const sha256 = hex();
     if (model.weightsSha256 !== undefined && sha256 !== model.weightsSha256)
       throw new ExportError('WEIGHTS_DIFFER', `the stored weights have the SHA-256 ${sha256}, and the run says ${model.weightsSha256}`);

@@ -109,9 +109,13 @@ export class InitialWeights implements OnModuleInit, OnModuleDestroy {
     );
     const cutter = new StreamCutter(stored.stream());
     async function* body(): AsyncGenerator<Uint8Array, void, void> {
-      yield header;
-      for (const { path, shape } of variables)
-        for await (const piece of cutter.take(elementsOf(shape) * 4)) if (taken.has(path)) yield piece;
+      try {
+        yield header;
+        for (const { path, shape } of variables)
+          for await (const piece of cutter.take(elementsOf(shape) * 4)) if (taken.has(path)) yield piece;
+      } finally {
+        await cutter.end();
+      }
     }
     await this.checkpoints.use(async (store) => {
       await store.put(noteOf(runId), [Buffer.from('{}')]);
