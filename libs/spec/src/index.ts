@@ -1,7 +1,7 @@
 /** The spec of a run: its schema with defaults, what does not go together in it, and what follows from it for servers, workers and their memory. */
 export { LIMITS } from './limits.js';
 export { AVERAGE_SLOT, ESTIMATE_SLOT, optimizerSlots, type AppliedOptimizer } from './optimizer-slots.js';
-export { isLayerwise, optimizerSchema, type OptimizerSpec } from './optimizer-spec.js';
+export { isLayerwise, optimizerSchema, type OptimizerSpec, type OptimizerSpecInput } from './optimizer-spec.js';
 export {
   augmentationSchema,
   type BackendName,

@@ -159,6 +159,7 @@ export const optimizerSchema = z.discriminatedUnion('name', [
   }),
 ]);
 export type OptimizerSpec = z.output<typeof optimizerSchema>;
+export type OptimizerSpecInput = z.input<typeof optimizerSchema>;
 
 /** Optimizers whose step depends on the norms of whole variables. */
 export const isLayerwise = ({ name }: Pick<OptimizerSpec, 'name'>): boolean => name === 'lamb' || name === 'lars';

@@ -140,6 +140,8 @@ export interface Exchange {
   readonly isShared: boolean;
   /** Where processes may be started again while the others go on. */
   readonly course?: Course | undefined;
+  /** @throws UnsupportedError for an optimizer that the strategy does not serve */
+  checkRule?(rule: UpdateRule): void;
   /** @throws UnsupportedError for a model that the engine does not train */
   open(plan: TrainingPlan): Trainer;
   /**

@@ -41,6 +41,7 @@ export { PerReplica, ReduceOp, type ValueContext } from './replicas/per-replica.
 export type { ReplicaContext, ReplicaFunction } from './replicas/replica-function.js';
 export type { BatchSource, DistributedDataset, InputContext } from './replicas/distributed-dataset.js';
 export type { RunStrategy } from './run-options.js';
+export { type OptimizerOptions, optimizers, type RunOptimizer } from './optimizers.js';
 export { Strategy } from './strategy.js';
 export type {
   HybridOptions,

@@ -1,5 +1,5 @@
 /** The strategy whose replicas take several steps alone before their parameters are averaged. */
-import { ArgumentError } from './errors.js';
+import { ArgumentError, UnsupportedError } from './errors.js';
 import type { GroupThread } from './members/group-link.js';
 import { communicationOf, planned } from './multi-worker.js';
 import { asRun, type RunStrategy } from './run-options.js';
@@ -8,7 +8,7 @@ import type { LocalUpdateOptions } from './strategy-options.js';
 import type { FragmentRules } from './threads/fragments.js';
 import { isStreaming, type LocalTraining } from './threads/exchange-options.js';
 import { ThreadExchange } from './threads/thread-exchange.js';
-import { LOCAL_STEPS, type OuterRule } from './update-rule.js';
+import { LOCAL_STEPS, nameOfRule, type OuterRule, type UpdateRule } from './update-rule.js';
 
 const NAME = 'LocalUpdateStrategy';
 const STEPS_MOST = 1_000_000;
@@ -50,7 +50,7 @@ export class LocalUpdateStrategy extends Strategy {
     let local: LocalTraining | undefined;
     const { exchange, task, processes } = planned(options, NAME, KNOWN, (replicas) => [(local = localOf(options, replicas))]);
     local ??= localOf(options, exchange.replicas);
-    super(new ThreadExchange(Object.assign({}, exchange, { loadsEarly: false, local })), options);
+    super(Object.assign(new ThreadExchange(Object.assign({}, exchange, { loadsEarly: false, local })), { checkRule }), options);
     this.local = local;
     this.processes = processes;
     this.task = task;
@@ -78,6 +78,15 @@ export class LocalUpdateStrategy extends Strategy {
     const strategy = { kind: 'local-update', ...phases, ...members } as const;
     return asRun(NAME, this.options, { strategy, replicas: this.numReplicasInSync });
   }
+}
+
+/** @throws UnsupportedError */
+function checkRule(rule: UpdateRule): void {
+  if (nameOfRule(rule) === 'ftrl')
+    throw new UnsupportedError(
+      `the optimizer ftrl with ${NAME}`,
+      'it makes weights from its sums alone, and would not go on from the average of the replicas: take another one, such as adamw or adagrad',
+    );
 }
 
 function localOf(options: LocalUpdateOptions, replicas: number): LocalTraining {

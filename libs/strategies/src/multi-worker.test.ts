@@ -33,12 +33,13 @@ it('3 processes end with the History and the bits of one with MirroredStrategy, 
 });
 
 it('with a part of the optimizer in each process the bits are those of one process, also of state that is read, written and begun with', async () => {
-  const source = `${BUILD}
+  const source = `import { optimizers } from 'paceline';
+${BUILD}
 const options = { replicas: 4, threads: 2 };
 const strategy = process.env.TF_CONFIG
   ? new MultiWorkerMirroredStrategy({ ...options, threads: 1 + Number(process.env.TF_CONFIG.includes('"index":0')), communication: 'tree', optimizerSharding: 'sharded' })
   : new MirroredStrategy(options);
-const model = build();
+const model = built(seeded, optimizers.adamw({ learningRate: 0.01, weightDecay: 0.1, weightDecayExclude: ['*/bias'] }));
 model.getLayer('drop').rate = 0; // tf.js drops by chance
 await fit(model); // tf.js alone
 const scaled = async (factor) => {

@@ -27,7 +27,8 @@ interface State {
   readonly receivedBytes: number;
 }
 
-const TRAIN = (strategy: string): string => `${BUILD}
+const TRAIN = (strategy: string): string => `import { optimizers } from 'paceline';
+${BUILD}
 const strategy = ${strategy};
 const model = strategy.scope(() => build());
 const { history } = await fit(model);
@@ -35,7 +36,8 @@ const half = await digest(model);
 const weights = model.getWeights().map((weight) => tf.mul(weight, 0.5));
 model.setWeights(weights);
 model.layers[0].trainable = false;
-model.compile({ optimizer: tf.train.momentum(0.1, 0.9), loss: 'sparseCategoricalCrossentropy' });
+const decay = { weightDecay: 0.1, weightDecayExclude: ['*/bias'] };
+model.compile({ optimizer: optimizers.lion({ learningRate: 0.01, ...decay }), loss: 'sparseCategoricalCrossentropy' });
 await fit(model);
 const [answers, measured] = [model.predict(xs, { batchSize: 31 }), model.evaluate(xs, ys)];
 const states = strategy.servers?.();

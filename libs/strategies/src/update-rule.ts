@@ -1,3 +1,6 @@
+import { createOptimizer } from '@paceline/learning';
+import { optimizerSlots, type OptimizerSpec } from '@paceline/spec';
+
 /** The optimizers of tf.js with the numbers that each has. What they compute stands in threads/updates.ts; where tf.js keeps their values, in model/optimizer-fields.ts. */
 export type UpdateRule =
   | { readonly name: 'sgd' }
@@ -12,7 +15,25 @@ export type UpdateRule =
       readonly momentum: number;
       readonly epsilon: number;
       readonly centered: boolean;
-    };
+    }
+  | RunRule;
+
+/** One of the optimizers of runs (optimizers.ts). */
+export interface RunRule {
+  readonly name: 'run';
+  readonly spec: OptimizerSpec;
+  /** Variables whose weights do not decay, by path; empty where nothing decays. */
+  readonly undecayed: readonly string[];
+}
+
+/** For people. */
+export const nameOfRule = (rule: UpdateRule): string => (rule.name === 'run' ? rule.spec.name : rule.name);
+
+/** Variables whose weights do not decay, where those of others do. */
+export const undecayedOf = (rule: UpdateRule): readonly string[] => (rule.name === 'run' ? rule.undecayed : []);
+
+/** Slots of an optimizer of runs. */
+export const slotNames = ({ spec }: RunRule): readonly string[] => optimizerSlots(spec);
 
 /** Steps between two averages, where the program says none. */
 export const LOCAL_STEPS = 8;
@@ -39,5 +60,7 @@ export function initialSlots(rule: UpdateRule): number[] {
       return [rule.initialAccumulator];
     case 'rmsprop':
       return rule.centered ? [0, 0, 0] : [0, 0];
+    case 'run':
+      return createOptimizer(rule.spec).slots.map(({ initialValue }) => initialValue);
   }
 }

@@ -133,14 +133,19 @@ function shapeOf(what: string, shape: readonly (number | null)[]): number[] {
   });
 }
 
+/** How the names of classes of the library's optimizers begin. */
+const OF_RUNS = 'paceline.';
+
 /** The fields of the optimizers of tf.js 4. Their names are private in its types. */
 function optimizerOf(given: unknown): OptimizerInput {
-  const optimizer = given as Record<string, number & boolean> & { getClassName?(): string };
+  const optimizer = given as Record<string, number & boolean> & { getClassName?(): string; getConfig?(): object };
   const { learningRate, momentum, useNesterov, beta1, beta2, epsilon, decay, rho, centered, initialAccumulatorValue } = optimizer;
   const own =
     Object.hasOwn(optimizer.constructor, 'className') &&
     ['applyGradients', 'minimize'].every((method) => !Object.hasOwn(optimizer, method));
   const name = own ? (optimizer.getClassName?.() ?? '') : '';
+  // One of `optimizers` of the library: its configuration is that of a run.
+  if (name.startsWith(OF_RUNS)) return { name: name.slice(OF_RUNS.length), ...optimizer.getConfig?.() } as OptimizerInput;
   switch (name) {
     case 'SGD':
       return { name: 'sgd', learningRate };
@@ -161,6 +166,6 @@ function optimizerOf(given: unknown): OptimizerInput {
   throw new TrainError(
     'TRAIN_UNSUPPORTED',
     `optimizer ${name === '' ? String((optimizer.constructor as { name?: string }).name) : name}`,
-    'use one of tf.train: sgd, momentum, adam, adamax without decay, adagrad, adadelta or rmsprop; others of the service are named in options.spec.optimizer',
+    'use one of tf.train: sgd, momentum, adam, adamax without decay, adagrad, adadelta or rmsprop, or one of `optimizers` of paceline; others of the service are named in options.spec.optimizer',
   );
 }

@@ -33,6 +33,16 @@ const modelOf = (changes: object = {}): ModelLike =>
     changes,
   );
 
+it('one of the optimizers of the library is that of the run, with all of its fields', async () => {
+  class AdamW {
+    static readonly className = 'paceline.adamw';
+    getClassName = (): string => AdamW.className;
+    getConfig = (): object => ({ learningRate: 0.02, beta1: 0.9, weightDecay: 0.1, weightDecayExclude: ['*/bias'] });
+  }
+  const { optimizer } = (await readModel(modelOf({ optimizer: new AdamW() }))).spec;
+  expect(optimizer).toEqual({ name: 'adamw', learningRate: 0.02, beta1: 0.9, weightDecay: 0.1, weightDecayExclude: ['*/bias'] });
+});
+
 it('optimizer, loss and metrics are those of compile; numbers of classes become one-hot rows', async () => {
   expect(await readModel(modelOf())).toEqual({
     spec: {

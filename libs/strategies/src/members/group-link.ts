@@ -29,6 +29,7 @@ import { arraysIn, bytesOfArrays, type MemberCourse } from './course.js';
 import type { Told } from './journal.js';
 import { ANSWERED, GROUP_CELLS, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
+import { nameOfRule } from '../update-rule.js';
 
 export interface GroupThreadOptions extends Omit<GroupInit, 'cells' | 'traffic' | 'port' | 'probes'> {
   readonly communication: Topology | 'auto';
@@ -288,7 +289,7 @@ export class GroupThread {
   open(pool: Breakable, { plan, outputs, ...opened }: OpenedModel): void {
     const model = { ...opened, topology: this.communications.find((each) => each.model === opened.model)!.topology };
     const digest = createHash('sha256').update(JSON.stringify(plan)).digest('hex').slice(0, 12);
-    const text = `model ${model.model} with ${model.totalLength} parameters, optimizer ${plan.rule.name} (${digest})`;
+    const text = `model ${model.model} with ${model.totalLength} parameters, optimizer ${nameOfRule(plan.rule)} (${digest})`;
     const said = { kind: 'open', ...model, plan: text, outputs, readsOutputs: plan.readsOutputs } as const;
     if (opened.isAgain) this.ask(pool, said);
     else this.operation(text, () => void this.ask(pool, said));

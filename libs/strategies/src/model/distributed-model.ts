@@ -15,7 +15,7 @@ import { frozenIn, readCompiled, trainedNow, unsupportedPart, type Compiled } fr
 import { FitRows, looksAtBatches } from './fit-rows.js';
 import { measure, type Measured } from './metrics.js';
 import { fitDatasetText, fitText, scalarOf, told, toldOutputs, valuesBy } from './told-values.js';
-import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
+import { ruleFor, type TfOptimizer } from './optimizer-fields.js';
 import { OptimizerLink, trainedWeights } from './optimizer-link.js';
 import { checkWeights, validationWeights, weightsIn } from './row-weights.js';
 import { namedWeights, trainedModel, type TfModel, type TrainFunction, type UserModel } from './tf-model.js';
@@ -151,7 +151,7 @@ export class DistributedModel {
   private attach(): void {
     const model = trainedModel(this.user)!;
     readCompiled(this.user, model, this.seed);
-    ruleOf(model.optimizer_!);
+    this.exchange.checkRule?.(ruleFor(model.optimizer_!, namedWeights(this.user.layers)));
     if (this.attachedTo === model) return;
     this.leaveTrained();
     this.attachedTo = model;
@@ -400,13 +400,13 @@ export class DistributedModel {
   private openSession(model: TfModel): Session {
     const compiled = readCompiled(this.user, model, this.seed, this.mayThaw);
     const optimizer = model.optimizer_ as TfOptimizer;
-    const rule = ruleOf(optimizer);
+    const named = namedWeights(this.user.layers);
+    const rule = ruleFor(optimizer, named);
     const { spec, format, frozen } = compiled;
     const trainer = this.trainerOf({ spec, format, rule, readsOutputs: model.metricsTensors.length > 0 });
     let weights: ModelWeights | undefined;
     try {
       if (frozen.length > 0) trainer.freeze(frozen);
-      const named = namedWeights(this.user.layers);
       weights = new ModelWeights(trainer, named);
       const places = new Map(trainer.layout.variables.map((place) => [place.path, place]));
       const byWeight = new Map(named.map(({ path, weight }) => [weight, places.get(path)!]));

@@ -3,8 +3,10 @@
  * make. Fields are private in tf.js; the tests compare them with what tf.js computes.
  */
 import type * as tfc from '@tensorflow/tfjs-core';
-import { UnsupportedError } from '../errors.js';
-import type { UpdateRule } from '../update-rule.js';
+import { ArgumentError, UnsupportedError } from '../errors.js';
+import type { RunOptimizer, WithExclusions } from '../optimizers.js';
+import type { NamedWeight } from './tf-model.js';
+import { slotNames, type UpdateRule } from '../update-rule.js';
 
 /** A value that tf.js keeps for one variable. */
 export interface TfSlot {
@@ -20,7 +22,7 @@ export interface TfOptimizer extends tfc.Optimizer {
 /** The slots of an optimizer in the order of `initialSlots`: the field, and what its variables are called after the weight. */
 export type SlotField = readonly [field: string, suffix: string];
 
-const SLOT_FIELDS: Readonly<Record<UpdateRule['name'], readonly SlotField[]>> = {
+const SLOT_FIELDS: Readonly<Record<Exclude<UpdateRule['name'], 'run'>, readonly SlotField[]>> = {
   sgd: [],
   momentum: [['accumulations', 'momentum']],
   adam: [
@@ -43,8 +45,10 @@ const SLOT_FIELDS: Readonly<Record<UpdateRule['name'], readonly SlotField[]>> = 
   ],
 };
 
-export const slotFields = (rule: UpdateRule): readonly SlotField[] =>
-  rule.name === 'rmsprop' && !rule.centered ? SLOT_FIELDS.rmsprop.slice(0, 2) : SLOT_FIELDS[rule.name];
+export function slotFields(rule: UpdateRule): readonly SlotField[] {
+  if (rule.name === 'run') return slotNames(rule).map((name) => [name, name]);
+  return rule.name === 'rmsprop' && !rule.centered ? SLOT_FIELDS.rmsprop.slice(0, 2) : SLOT_FIELDS[rule.name];
+}
 
 /** Scalars that tf.js counts on with every step: the field, and its value after so many steps. */
 export function countedFields(rule: UpdateRule): readonly (readonly [field: string, valueAfter: (steps: number) => number])[] {
@@ -79,6 +83,9 @@ export function ruleOf(optimizer: tfc.Optimizer): UpdateRule {
     string,
     never
   >;
+  // Of tf.js every optimizer is an instance of every class of optimizers (Symbol.hasInstance).
+  const { rule } = optimizer as Partial<RunOptimizer>;
+  if (rule?.name === 'run' && isOfTfjs(optimizer)) return rule;
   switch (name) {
     case 'SGD':
       return { name: 'sgd' };
@@ -97,7 +104,24 @@ export function ruleOf(optimizer: tfc.Optimizer): UpdateRule {
     default:
       throw new UnsupportedError(
         `optimizer ${name}`,
-        'an optimizer of your own cannot run in a compute thread: use one of tf.train, that is sgd, momentum, adam, adamax, adagrad, adadelta or rmsprop',
+        'an optimizer of your own cannot run in a compute thread: use one of tf.train, that is sgd, momentum, adam, adamax, adagrad, adadelta or rmsprop, or one of `optimizers` of paceline, such as adamw',
       );
   }
+}
+
+/**
+ * The same for the weights of a model: an optimizer of runs may exclude some from its weight decay.
+ * @throws ArgumentError for a pattern that names no weight
+ */
+export function ruleFor(optimizer: tfc.Optimizer, named: readonly NamedWeight[]): UpdateRule {
+  const rule = ruleOf(optimizer);
+  if (rule.name !== 'run') return rule;
+  const keeps = (patterns?: readonly string[]): string[] =>
+    named.filter(({ weight }) => (optimizer as RunOptimizer).keepsWeight(weight.name, patterns)).map(({ path }) => path);
+  for (const pattern of (rule.spec as WithExclusions).weightDecayExclude ?? [])
+    if (keeps([pattern]).length === 0)
+      throw new ArgumentError(
+        `weightDecayExclude: ${pattern} names no weight of the model: it has ${named.map(({ weight }) => weight.name).join(', ')}`,
+      );
+  return { ...rule, undecayed: keeps() };
 }

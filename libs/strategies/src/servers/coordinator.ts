@@ -1,6 +1,7 @@
 /** The coordinator of parameter servers and workers: what a step, a prediction, a read or a write of the weights is among them. It lives in a thread of the program. */
 import { randomUUID } from 'node:crypto';
-import { GONE, type Handler, type Peer, type Range, rangeOf, type Received, TaskError, type Tasks } from '@paceline/collectives';
+import { GONE, type Handler, type Peer, rangeOf, type Received, TaskError, type Tasks } from '@paceline/collectives';
+import type { Range } from '../threads/ranges.js';
 import { replicaRows } from '@paceline/learning';
 import type { ModelDescription } from '@paceline/spec';
 import type { TrainingPlan } from '../exchange.js';

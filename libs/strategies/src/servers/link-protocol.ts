@@ -1,6 +1,7 @@
 /** What the main thread of a program asks its coordinator thread, and what that answers. Plain data and shared memory. */
 import type { MessagePort } from 'node:worker_threads';
-import type { MemberAddress, Range } from '@paceline/collectives';
+import type { MemberAddress } from '@paceline/collectives';
+import type { Range } from '../threads/ranges.js';
 import type { TrainingPlan } from '../exchange.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';

@@ -26,7 +26,8 @@
  * | coordinator, worker | `run` | the function | arguments of its replicas, encoded | Reached; the sums of its nodes, or the results, encoded |
  * | coordinator, worker | `meet` | Meet: what follows for the replicas that wait | the sum of all workers | as of `run` |
  */
-import { TaskError, type Range } from '@paceline/collectives';
+import { TaskError } from '@paceline/collectives';
+import type { Range } from '../threads/ranges.js';
 import type { Node } from '@paceline/learning';
 import type { ModelDescription, RowFormat } from '@paceline/spec';
 import type { PlanSpec, TrainingPlan } from '../exchange.js';

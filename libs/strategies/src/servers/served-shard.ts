@@ -8,11 +8,12 @@
  * | the round is dropped | they are forgotten, and so are those that come late |
  * | a gradient without a round | it updates the range at once |
  */
-import { TreeSum, type Range } from '@paceline/collectives';
+import { TreeSum } from '@paceline/collectives';
 import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import type { Node } from '@paceline/learning';
 import { ArgumentError } from '../errors.js';
 import { packedSums, type GradientCodecKind } from '../members/packed-sums.js';
+import type { Range } from '../threads/ranges.js';
 import { updateOf, type Update } from '../threads/updates.js';
 import { initialSlots, type UpdateRule } from '../update-rule.js';
 import { PackedRange } from './packed-range.js';
@@ -136,9 +137,9 @@ export class ServedShard {
   /** Which ranges of the model are trained: all but the frozen ones. */
   train(ranges: readonly Range[]): void {
     const { offset: first, length } = this.trainable;
-    this.trained = ranges.flatMap(({ offset, length: width }) => {
+    this.trained = ranges.flatMap(({ offset, length: width, keepsWeight }) => {
       const [from, to] = [Math.max(offset, first), Math.min(offset + width, first + length)];
-      return from < to ? [{ offset: from, length: to - from }] : [];
+      return from < to ? [Object.assign({ offset: from, length: to - from }, keepsWeight && { keepsWeight })] : [];
     });
   }
 
@@ -226,7 +227,7 @@ export class ServedShard {
   ): void {
     const { range, trainableLength } = this.plan;
     const { offset: slotsFrom } = this.trainable;
-    for (const { offset, length } of this.trained)
+    for (const { offset, length, keepsWeight } of this.trained)
       for (let at = offset; at < offset + length; at += BLOCK_LENGTH) {
         const bytes = (at - range.offset) * 4;
         this.update(this.arena, {
@@ -237,6 +238,7 @@ export class ServedShard {
           step,
           rate,
           gradScale,
+          keepsWeight,
         });
       }
     const state = Math.max(range.offset, trainableLength);

@@ -7,7 +7,8 @@ import type { LocalReplicas } from '../replicas/distributed-dataset.js';
 import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import type { BatchBuffers, Share } from '../threads/protocol.js';
-import { initialSlots } from '../update-rule.js';
+import { marked } from '../threads/ranges.js';
+import { initialSlots, undecayedOf } from '../update-rule.js';
 import type { OpenServed } from './coordinator.js';
 import { packed, unpacked } from './function-protocol.js';
 import type { StepFailure } from './messages.js';
@@ -65,6 +66,7 @@ class ServedTrainer implements Trainer {
   private slotCopies: readonly SharedArrayBuffer[] | undefined;
   private areSlotsWritten = false;
   private readonly initial: readonly number[];
+  private readonly undecayed: readonly string[];
   private readonly floats: OpenServed['floats'];
   private buffers: BatchBuffers | undefined;
   private capacity = 0;
@@ -87,12 +89,14 @@ class ServedTrainer implements Trainer {
     const { totalLength, trainableLength } = this.layout;
     this.copy = shared(totalLength);
     this.initial = initialSlots(plan.rule);
+    this.undecayed = undecayedOf(plan.rule);
     this.floats = {
       inputs: plan.format.inputs.map(fieldLength),
       targets: plan.format.targets.map(fieldLength),
       outputs: description.outputs.map(fieldLength),
     };
     link.ask({ kind: 'open', opened: { model, plan, description, totalLength, trainableLength, floats: this.floats } });
+    if (this.undecayed.length > 0) this.freeze([]); // servers know no variables
   }
 
   get parameters(): Float32Array {
@@ -145,7 +149,7 @@ class ServedTrainer implements Trainer {
   freeze(paths: readonly string[]): void {
     const frozen = new Set(paths);
     const ranges = this.layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path));
-    this.link.ask({ kind: 'train', model: this.model, ranges: ranges.map(({ offset, length }) => ({ offset, length })) });
+    this.link.ask({ kind: 'train', model: this.model, ranges: marked(ranges, this.undecayed) });
   }
 
   step(batch: HostBatch, step: number, rate: number): StepResult {

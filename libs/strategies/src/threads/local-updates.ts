@@ -77,7 +77,7 @@ export class LocalUpdates {
   /** The optimizer of one replica, by the gradient in its place. */
   step(replica: number, ranges: readonly UpdatedRange[], update: Update, { count, step, rate }: LocalStep): void {
     const gradScale = 1 / count;
-    for (const { offset, length, isState } of ranges) {
+    for (const { offset, length, isState, keepsWeight } of ranges) {
       const [params, grad] = [this.local.parameters[replica]!, this.memory.gradients[replica]!].map((at) => at + offset * FLOAT_BYTES) as [
         number,
         number,
@@ -85,7 +85,7 @@ export class LocalUpdates {
       if (isState) this.arena.kernels.scaleInto(params, grad, length, gradScale);
       else {
         const slots = this.local.slots[replica]!.map((slot) => slot + offset * FLOAT_BYTES);
-        update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
+        update(this.arena, { params, grad, slots, count: length, step, rate, gradScale, keepsWeight });
       }
     }
   }

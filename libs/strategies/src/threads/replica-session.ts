@@ -35,7 +35,8 @@ import {
 } from './protocol.js';
 import { fragmentsOf, within, type Fragment, type FragmentRange } from './fragments.js';
 import { LocalUpdates, type UpdatedRange } from './local-updates.js';
-import { joined, shareOfChunk, type Range } from './ranges.js';
+import { joined, marked, shareOfChunk, type Range } from './ranges.js';
+import { undecayedOf } from '../update-rule.js';
 import type { ModelSession } from './model-session.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
@@ -137,8 +138,11 @@ export class ReplicaSession implements ModelSession {
   freeze(paths: readonly string[]): void {
     const { layout } = this;
     const frozen = new Set(paths);
-    const kept = layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path));
-    const { memory } = this.open;
+    const { memory, rule } = this.open;
+    const kept = marked(
+      layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path)),
+      undecayedOf(rule),
+    );
     // Threads have equal shares, whatever the chunks, because sums and updates work element by element.
     const own = layout.chunks.flatMap((chunk) => this.ownPartOf(chunk, { offset: 0, length: layout.totalLength }));
     this.chunks = own;
@@ -297,7 +301,7 @@ export class ReplicaSession implements ModelSession {
       const { share } = this.open;
       const isAlone = !this.open.isMember && share.to - share.from === share.replicas;
       const sum = isAlone ? this.sum(chunk, 0, share.replicas) : memory.gradients[0]! + chunk.offset * 4;
-      for (const { offset, length } of trained) {
+      for (const { offset, length, keepsWeight } of trained) {
         this.updatedElements += length;
         const [params, grad] = [memory.parameters + offset * 4, sum + (offset - chunk.offset) * 4];
         if (isState) {
@@ -305,7 +309,7 @@ export class ReplicaSession implements ModelSession {
           if (count > 0) kernels.scaleInto(params, grad, length, gradScale);
         } else {
           const slots = memory.slots.map((pointer) => pointer + (offset - slotsFrom) * 4);
-          this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
+          this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale, keepsWeight });
         }
       }
     }
@@ -339,4 +343,4 @@ export class ReplicaSession implements ModelSession {
 }
 
 const updated = (chunks: readonly { readonly trained: readonly Range[]; readonly isState: boolean }[]): UpdatedRange[] =>
-  chunks.flatMap(({ trained, isState }) => trained.map(({ offset, length }) => ({ offset, length, isState })));
+  chunks.flatMap(({ trained, isState }) => trained.map((range) => Object.assign({}, range, { isState })));

@@ -64,7 +64,8 @@ import {
   sumsOf,
   vectorsOf,
 } from './pipeline.js';
-import { joined, shareOfChunk, type Range } from './ranges.js';
+import { undecayedOf } from '../update-rule.js';
+import { joined, marked, shareOfChunk, type Range } from './ranges.js';
 import { engineSpec } from './replica-session.js';
 import { updateOf, type Update } from './updates.js';
 
@@ -163,7 +164,8 @@ export class StageSession implements ModelSession {
 
   freeze(paths: readonly string[]): void {
     const frozen = new Set(paths);
-    const trained = this.layout.variables.filter(({ path, section }) => section === 'state' || !frozen.has(path));
+    const variables = this.layout.variables.filter(({ path, section }) => section === 'state' || !frozen.has(path));
+    const trained = marked(variables, undecayedOf(this.open.rule));
     const whole = { offset: 0, length: this.layout.totalLength };
     this.updates = this.layout.chunks.flatMap((chunk) => {
       const own = shareOfChunk(chunk, whole, this.pipelineIndex, this.pipeline.pipelines);
@@ -254,14 +256,14 @@ export class StageSession implements ModelSession {
     for (const { own, trained, isState } of this.updates) {
       const sum = this.sum(own, 0, leavesOf(this.pipeline));
       if (isMarked && own.offset === 0) this.arena.f32(sum, 1)[0] = Number.NaN;
-      for (const { offset, length } of trained) {
+      for (const { offset, length, keepsWeight } of trained) {
         const [params, grad] = [memory.parameters + offset * 4, sum + (offset - own.offset) * 4];
         if (isState) {
           // Without rows the layers have computed no state: it stays as it is.
           if (count > 0) this.arena.kernels.scaleInto(params, grad, length, gradScale);
         } else {
           const slots = memory.slots.map((pointer) => pointer + offset * 4);
-          this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
+          this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale, keepsWeight });
         }
       }
     }

@@ -12,7 +12,7 @@
  */
 import { normal, type Arena } from '@paceline/kernels';
 import { createOptimizer } from '@paceline/learning';
-import type { UpdateRule } from '../update-rule.js';
+import type { RunRule, UpdateRule } from '../update-rule.js';
 
 /** Pointers are into the arena, all ranges have `count` float32. */
 export interface RangeUpdate {
@@ -26,6 +26,8 @@ export interface RangeUpdate {
   readonly rate: number;
   /** 1 / examples. */
   readonly gradScale: number;
+  /** The weights of the range do not decay, where those of others do. */
+  readonly keepsWeight?: boolean | undefined;
 }
 
 export type Update = (arena: Arena, range: RangeUpdate) => void;
@@ -83,7 +85,20 @@ export function updateOf(rule: UpdateRule, zeros: number): Update {
         );
     case 'adadelta':
       return (arena, u) => adadelta(arena, u, rule.rho, rule.epsilon);
+    case 'run':
+      return ofRuns(rule);
   }
+}
+
+/** As parameter servers of a run compute it. The rate comes with each step, so the optimizer is made for a rate of 1. */
+function ofRuns({ spec }: RunRule): Update {
+  const optimizer = createOptimizer({ ...spec, learningRate: 1 });
+  const { weightDecay = 0 } = spec as { readonly weightDecay?: number };
+  return ({ kernels }, u) => {
+    const { params, grad, slots, count, step, rate, gradScale, keepsWeight = false } = u;
+    if (weightDecay > 0 && !keepsWeight) kernels.decayWeights(params, params, count, weightDecay, rate);
+    optimizer.apply(kernels, { paramIn: params, paramOut: params, grad, slots, count, step, gradScale, rateFactor: rate });
+  };
 }
 
 type KernelSpec = Parameters<typeof createOptimizer>[0];

@@ -1,0 +1,198 @@
+/**
+ * The optimizers of runs (docs/optimizers.md) for models of a tf.js program: what tf.js lacks, such as AdamW, and what it has, as Keras computes it. In a strategy they are applied by the
+ * threads and servers that apply those of `tf.train`; without one, tf.js calls `applyGradients` here. Both use the kernels of libs/kernels, so equal gradients make equal bits.
+ */
+import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
+import { matchesPatterns, optimizerSchema, plainIssues, type OptimizerSpec, type OptimizerSpecInput } from '@paceline/spec';
+import * as tfc from '@tensorflow/tfjs-core';
+import { ArgumentError } from './errors.js';
+import { valuesOf } from './model/tensors.js';
+import { initialSlots, type RunRule, slotNames } from './update-rule.js';
+import { updateOf } from './threads/updates.js';
+
+type Name = Exclude<OptimizerSpec['name'], 'lamb' | 'lars'>;
+/** The fields of the optimizer in a run spec; each has the default that it has there. */
+export type OptimizerOptions<N extends Name> = Omit<
+  Extract<OptimizerSpecInput, { name: N }>,
+  'name' | 'emaMomentum' | 'emaOverwriteRounds'
+>;
+
+interface Slot {
+  readonly originalName: string;
+  readonly variable: tfc.Variable;
+}
+export interface WithExclusions {
+  readonly weightDecay?: number;
+  readonly weightDecayExclude?: readonly string[];
+}
+
+interface NamedTensor {
+  readonly name: string;
+  readonly tensor: tfc.Tensor;
+}
+
+type Gradients = Parameters<tfc.Optimizer['applyGradients']>[0];
+
+/** Arguments and results of kernels; it grows to the largest variable and its slots. */
+let scratch: Arena | undefined;
+const SCRATCH_BYTES = 1 << 16;
+
+/** An optimizer of runs as one of tf.js. */
+export class RunOptimizer extends tfc.Optimizer {
+  /** The step size; it may be set between two steps, as with the optimizers of tf.js. */
+  learningRate: number;
+  readonly rule: RunRule;
+  private readonly slots: Record<string, Slot[]>;
+
+  /** @throws ArgumentError for fields that have no meaning */
+  constructor(given: OptimizerSpecInput) {
+    super();
+    const spec = specOf(given);
+    this.learningRate = spec.learningRate;
+    this.rule = { name: 'run', spec, undecayed: [] };
+    // Fields of their own, as tf.js has them: what a strategy watches (model/optimizer-link.ts).
+    this.slots = this as unknown as Record<string, Slot[]>;
+    for (const name of slotNames(this.rule)) this.slots[name] = [];
+  }
+
+  /** The variable keeps its weights but for the steps: `weightDecayExclude` names it. tf.js appends a number to a name that is taken; it does not count. */
+  keepsWeight(variable: string, patterns = (this.rule.spec as WithExclusions).weightDecayExclude): boolean {
+    return matchesPatterns(patterns, variable) || matchesPatterns(patterns, variable.replace(/_\d+$/, ''));
+  }
+
+  /** @param gradients of each variable, by its name */
+  override applyGradients(gradients: Gradients): void {
+    const given = Array.isArray(gradients) ? gradients : Object.entries(gradients).map(([name, tensor]) => ({ name, tensor }));
+    const initial = initialSlots(this.rule);
+    for (const [i, { name, tensor }] of given.entries()) {
+      const variable = tfc.engine().registeredVariables[name]!;
+      const slots = slotNames(this.rule).map((slot, s) => (this.slots[slot]![i] ??= slotFor(variable, slot, initial[s]!)));
+      if (tensor as tfc.Tensor | null) this.update(variable, tensor, slots);
+    }
+    this.incrementIterations();
+  }
+
+  private update(variable: tfc.Variable, gradient: tfc.Tensor, slots: readonly Slot[]): void {
+    const changed = [variable, ...slots.map((slot) => slot.variable)];
+    const values = [...changed, gradient];
+    if (variable.size === 0) return;
+    scratch ??= Arena.create({ initialBytes: SCRATCH_BYTES, maximumBytes: ARENA_MAXIMUM_BYTES });
+    const arena = scratch;
+    const pointers: number[] = [];
+    try {
+      for (const value of values) {
+        const pointer = arena.alloc(variable.size * 4);
+        pointers.push(pointer);
+        arena.f32(pointer, variable.size).set(valuesOf(value));
+      }
+      const [params, ...ofSlots] = pointers as [number, ...number[]];
+      const grad = ofSlots.pop()!;
+      const [count, step, rate] = [variable.size, this.iterations + 1, this.learningRate];
+      const keepsWeight = this.keepsWeight(variable.name);
+      updateOf(this.rule, 0)(arena, { params, grad, slots: ofSlots, count, step, rate, gradScale: 1, keepsWeight });
+      for (const [i, each] of changed.entries()) {
+        const tensor = tfc.tensor(arena.f32(pointers[i]!, count).slice(), each.shape, 'float32');
+        each.assign(tensor);
+        tensor.dispose();
+      }
+    } finally {
+      for (const pointer of pointers) arena.free(pointer);
+    }
+  }
+
+  private variables(): Slot[] {
+    return slotNames(this.rule).flatMap((name) => this.slots[name]!);
+  }
+
+  /** The count of steps, and each slot of all variables. */
+  override async getWeights(): Promise<NamedTensor[]> {
+    const kept = this.variables().map(({ originalName: name, variable: tensor }) => ({ name, tensor }));
+    return [await this.saveIterations(), ...kept];
+  }
+
+  /** @param weightValues as `getWeights` gives them */
+  override async setWeights(weightValues: NamedTensor[]): Promise<void> {
+    const kept = await this.extractIterations(weightValues);
+    const names = slotNames(this.rule);
+    const each = kept.length / Math.max(1, names.length);
+    if (!Number.isInteger(each) || (names.length === 0 && kept.length > 0))
+      throw new ArgumentError(
+        `${kept.length} tensors are no state of ${this.rule.spec.name}, which keeps ${names.length} for each variable`,
+      );
+    for (const [s, name] of names.entries())
+      this.slots[name] = kept
+        .slice(s * each, (s + 1) * each)
+        .map((given) => ({ originalName: given.name, variable: tfc.tidy(() => tfc.variable(given.tensor.clone(), false)) }));
+  }
+
+  override getConfig(): tfc.serialization.ConfigDict {
+    const { name: _, ...fields } = this.rule.spec;
+    return { ...fields, learningRate: this.learningRate } as tfc.serialization.ConfigDict;
+  }
+
+  override dispose(): void {
+    for (const { variable } of this.variables()) variable.dispose();
+    super.dispose();
+  }
+}
+
+const slotFor = (variable: tfc.Variable, slot: string, value: number): Slot => ({
+  originalName: `${variable.name}/${slot}`,
+  variable: tfc.tidy(() => tfc.variable(tfc.fill(variable.shape, value), false)),
+});
+
+function specOf(given: OptimizerSpecInput): OptimizerSpec {
+  const what = `optimizers.${given.name}`;
+  const parsed = optimizerSchema.safeParse(given);
+  if (!parsed.success) {
+    const [issue] = plainIssues(optimizerSchema, given, parsed.error.issues);
+    throw new ArgumentError(`${what}: ${issue?.path ?? ''}: ${issue?.message ?? 'is not supported'}`);
+  }
+  if (parsed.data.emaMomentum !== undefined || parsed.data.emaOverwriteRounds !== undefined)
+    throw new ArgumentError(`${what}: emaMomentum: a moving average of the weights is kept in runs of the service alone: leave it out`);
+  const { weightDecay = 0, weightDecayExclude } = parsed.data as WithExclusions;
+  if (weightDecayExclude && weightDecay === 0)
+    throw new ArgumentError(`${what}: weightDecayExclude: no weight decays: give weightDecay too`);
+  return parsed.data;
+}
+
+type Made<N extends Name> = {} extends OptimizerOptions<N> ? (options?: OptimizerOptions<N>) => RunOptimizer : never;
+
+/** A class for each, as tf.js saves and loads optimizers by the name of their class. */
+function made<N extends Name>(name: N): Made<N> {
+  class Named extends RunOptimizer {
+    static readonly className = `paceline.${name}`;
+
+    static override fromConfig<T extends tfc.serialization.Serializable>(
+      cls: tfc.serialization.SerializableConstructor<T>,
+      config: tfc.serialization.ConfigDict,
+    ): T {
+      return new cls(config);
+    }
+
+    constructor(options: object = {}) {
+      super({ ...options, name } as OptimizerSpecInput);
+    }
+  }
+  tfc.serialization.registerClass(Named);
+  return ((options?: object) => new Named(options)) as unknown as Made<N>;
+}
+
+/**
+ * The optimizers of runs, for `model.compile`. They compute as Keras 3 does, in float32, also where tf.js differs.
+ * Each throws an ArgumentError for fields that have no meaning.
+ */
+export const optimizers = {
+  sgd: made('sgd'),
+  momentum: made('momentum'),
+  adam: made('adam'),
+  adamw: made('adamw'),
+  amsgrad: made('amsgrad'),
+  adamax: made('adamax'),
+  nadam: made('nadam'),
+  rmsprop: made('rmsprop'),
+  adagrad: made('adagrad'),
+  adadelta: made('adadelta'),
+  ftrl: made('ftrl'),
+  lion: made('lion'),
+} as const;
