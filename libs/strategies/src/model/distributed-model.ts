@@ -151,7 +151,8 @@ export class DistributedModel {
   private attach(): void {
     const model = trainedModel(this.user)!;
     readCompiled(this.user, model, this.seed);
-    this.exchange.checkRule?.(ruleFor(model.optimizer_!, namedWeights(this.user.layers)));
+    const rule = ruleFor(model.optimizer_!, namedWeights(this.user.layers));
+    this.exchange.checkRule?.(rule);
     if (this.attachedTo === model) return;
     this.leaveTrained();
     this.attachedTo = model;
