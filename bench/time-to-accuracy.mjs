@@ -74,6 +74,10 @@ const ALL = [
     what: 'local updates, top-k 2 % in two bits, parameters int8',
     input: { strategy: { ...LOCAL, outerLearningRate: 1.5 }, codec: { ...SPARSE, parameters: 'int8' } },
   },
+  .../** @type {const} */ (['delta-int4', 'delta-int2', 'delta-top-k']).map((parameters) => ({
+    what: `local updates, top-k 2 % in two bits, parameters ${parameters}`,
+    input: { strategy: { ...LOCAL, outerLearningRate: 1.5 }, codec: { ...SPARSE, parameters } },
+  })),
   { what: 'auto', input: { strategy: SERVERS, codec: { kind: 'auto' } } },
   {
     what: 'auto, local updates allowed',

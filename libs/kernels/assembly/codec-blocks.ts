@@ -28,6 +28,20 @@ export function largestMagnitude(src: usize, n: u32): f32 {
   const magnitude = i32x4.splat(0x7fffffff);
   let most0 = i32x4.splat(0);
   let most1 = i32x4.splat(0);
+  let most2 = i32x4.splat(0);
+  let most3 = i32x4.splat(0);
+  let lines = n >> 4;
+  while (lines) {
+    most0 = i32x4.max_s(most0, v128.and(v128.load(src), magnitude));
+    most1 = i32x4.max_s(most1, v128.and(v128.load(src, 16), magnitude));
+    most2 = i32x4.max_s(most2, v128.and(v128.load(src, 32), magnitude));
+    most3 = i32x4.max_s(most3, v128.and(v128.load(src, 48), magnitude));
+    src += 64;
+    lines--;
+  }
+  most0 = i32x4.max_s(most0, most2);
+  most1 = i32x4.max_s(most1, most3);
+  n &= 15;
   let eights = n >> 3;
   while (eights) {
     most0 = i32x4.max_s(most0, v128.and(v128.load(src), magnitude));

@@ -32,32 +32,57 @@ function fromHalf4(h: v128): v128 {
   return v128.or(v128.or(scaled, special), i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16));
 }
 
-export function toHalf(src: usize, dst: usize, n: u32, factor: f32): void {
-  const by = f32x4.splat(factor);
-  while (n >= 8) {
+/** Of eight elements whose magnitudes are 0 or those of normal numbers of half precision: from their upper halves, which are sign, exponent and seven digits, and their lower ones. */
+function normal8(upper: v128, lower: v128, magnitude: v128, isZero: v128): v128 {
+  const bits = v128.or(i16x8.shl(i16x8.sub(magnitude, i16x8.splat(0x3800)), 3), i16x8.shr_u(lower, 13));
+  // To nearest even: up, where what is cut off and the last bit are more than half of it.
+  const cut = i16x8.add(v128.and(lower, i16x8.splat(0x1fff)), v128.and(bits, i16x8.splat(1)));
+  const rounded = i16x8.sub(bits, i16x8.gt_s(cut, i16x8.splat(0x1000)));
+  return v128.or(v128.andnot(rounded, isZero), v128.and(upper, i16x8.splat(-32768)));
+}
+
+/** Sixteen elements for each look at whether all are normal. */
+function toHalves16(src: usize, dst: usize, sixteens: u32, by: v128): void {
+  const mask = i16x8.splat(0x7fff);
+  const zero = i16x8.splat(0);
+  while (sixteens) {
     const a = f32x4.mul(v128.load(src), by);
     const b = f32x4.mul(v128.load(src, 16), by);
-    // The upper half of each float32: sign, exponent and seven digits; and the lower one.
-    const upper = i8x16.shuffle(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
-    const lower = i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
-    const magnitude = v128.and(upper, i16x8.splat(0x7fff));
-    const isZero = i16x8.eq(magnitude, i16x8.splat(0));
-    // Below 2^-14 but not below 2^-126, which is 0, or from 2^16 on. Upper halves are positive as whole numbers of 16 bits.
-    const isSmall = v128.andnot(i16x8.gt_s(i16x8.splat(0x3880), magnitude), isZero);
-    if (v128.any_true(v128.or(isSmall, i16x8.gt_s(magnitude, i16x8.splat(0x477f))))) {
+    const c = f32x4.mul(v128.load(src, 32), by);
+    const d = f32x4.mul(v128.load(src, 48), by);
+    const upper0 = i8x16.shuffle(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+    const upper1 = i8x16.shuffle(c, d, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+    const magnitude0 = v128.and(upper0, mask);
+    const magnitude1 = v128.and(upper1, mask);
+    const isZero0 = i16x8.eq(magnitude0, zero);
+    const isZero1 = i16x8.eq(magnitude1, zero);
+    // How far each is above the least normal number; below it is very far, and 0 is none of these.
+    const above0 = v128.andnot(i16x8.sub(magnitude0, i16x8.splat(0x3880)), isZero0);
+    const above1 = v128.andnot(i16x8.sub(magnitude1, i16x8.splat(0x3880)), isZero1);
+    const most = i16x8.max_u(above0, above1);
+    if (v128.any_true(i16x8.gt_u(most, i16x8.splat(0x477f - 0x3880)))) {
       const first = half4(a);
       v128.store(dst, i16x8.narrow_i32x4_u(first, half4(b)));
+      const third = half4(c);
+      v128.store(dst, i16x8.narrow_i32x4_u(third, half4(d)), 16);
     } else {
-      const bits = v128.or(i16x8.shl(i16x8.sub(magnitude, i16x8.splat(0x3800)), 3), i16x8.shr_u(lower, 13));
-      // To nearest even: up, where what is cut off and the last bit are more than half of it.
-      const cut = i16x8.add(v128.and(lower, i16x8.splat(0x1fff)), v128.and(bits, i16x8.splat(1)));
-      const rounded = i16x8.sub(bits, i16x8.gt_s(cut, i16x8.splat(0x1000)));
-      v128.store(dst, v128.or(v128.andnot(rounded, isZero), v128.and(upper, i16x8.splat(-32768))));
+      const lower0 = i8x16.shuffle(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
+      const lower1 = i8x16.shuffle(c, d, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
+      v128.store(dst, normal8(upper0, lower0, magnitude0, isZero0));
+      v128.store(dst, normal8(upper1, lower1, magnitude1, isZero1), 16);
     }
-    src += 32;
-    dst += 16;
-    n -= 8;
+    src += 64;
+    dst += 32;
+    sixteens--;
   }
+}
+
+export function toHalf(src: usize, dst: usize, n: u32, factor: f32): void {
+  const by = f32x4.splat(factor);
+  toHalves16(src, dst, n >> 4, by);
+  src += (<usize>(n >> 4)) << 6;
+  dst += (<usize>(n >> 4)) << 5;
+  n &= 15;
   while (n) {
     const bits = half4(f32x4.mul(n < 4 ? few(src, n) : v128.load(src), by));
     const halves = i16x8.narrow_i32x4_u(bits, bits);
@@ -199,8 +224,8 @@ function keysOf(key: u32): v128 {
 
 const NEXT_16: u32 = 8 * HASH_STEP;
 
-/** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low 15 bits and the other its high ones. Numbers are cut to ±most once they are bytes: they are few more. */
-function whole16(src: usize, keys: v128, inverse: v128, most: v128): v128 {
+/** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low 15 bits and the other its high ones. Numbers are cut to a byte alone. */
+function bytes16(src: usize, keys: v128, inverse: v128): v128 {
   const first = shortHash4(keys);
   const second = shortHash4(i32x4.add(keys, i32x4.splat(4 * HASH_STEP)));
   const lower = i32x4.splat(0x7fff);
@@ -209,7 +234,12 @@ function whole16(src: usize, keys: v128, inverse: v128, most: v128): v128 {
     whole4(v128.load(src, 32), v128.and(second, lower), inverse),
     whole4(v128.load(src, 48), i32x4.shr_u(second, 17), inverse),
   );
-  return i8x16.min_s(i8x16.max_s(i8x16.narrow_i16x8_s(low, high), i8x16.neg(most)), most);
+  return i8x16.narrow_i16x8_s(low, high);
+}
+
+/** The same, cut to ±most: numbers are few more. */
+function whole16(src: usize, keys: v128, inverse: v128, most: v128): v128 {
+  return i8x16.min_s(i8x16.max_s(bytes16(src, keys, inverse), i8x16.neg(most)), most);
 }
 
 /** Element i of a group, as whole16 does it. */
@@ -253,14 +283,17 @@ function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32,
   const group = groupOf(bits);
   const inverse4 = f32x4.splat(inverse);
   let keys = keysOf(key);
-  // A number of 8 bits is its byte: nothing has to be shifted.
-  while (bits == 8 && n >= 16) {
-    v128.store(out, whole16(src, keys, inverse4, most));
+  // A number of 8 bits is its byte: nothing has to be shifted, and a byte ends at 127 itself.
+  const least = i8x16.splat(-127);
+  while (bits == 8 && n >= 32) {
+    v128.store(out, i8x16.max_s(bytes16(src, keys, inverse4), least));
     keys = i32x4.add(keys, i32x4.splat(NEXT_16));
-    out += 16;
-    src += 64;
-    key += 8 * HASH_STEP;
-    n -= 16;
+    v128.store(out, i8x16.max_s(bytes16(src + 64, keys, inverse4), least), 16);
+    keys = i32x4.add(keys, i32x4.splat(NEXT_16));
+    out += 32;
+    src += 128;
+    key += 16 * HASH_STEP;
+    n -= 32;
   }
   while (n >= group) {
     let packed = i32x4.splat(0);
