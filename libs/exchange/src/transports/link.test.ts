@@ -6,13 +6,15 @@ import { Link, LinkedStream, type LinkSpeed } from './link.js';
 
 class WoundClock implements Clock {
   nowMs = 0;
+  /** How late timers are, as on a busy machine. */
+  lateMs = 0;
   private timers: { atMs: number; act: () => void }[] = [];
 
   now(): number {
     return this.nowMs;
   }
   after(ms: number, act: () => void): () => void {
-    const timer = { atMs: this.nowMs + ms, act };
+    const timer = { atMs: this.nowMs + ms + (ms > 0 ? this.lateMs : 0), act };
     this.timers.push(timer);
     return () => void (this.timers = this.timers.filter((each) => each !== timer));
   }
@@ -77,6 +79,16 @@ test('a megabyte takes as long as its bytes at this rate, and the delay; its mem
   expect(doneMs).toBeLessThanOrEqual(400);
   expect(arrived.at(-1)!.atMs).toBeCloseTo(doneMs + 30, 6);
   expect(Buffer.concat(arrived.map(({ bytes }) => bytes)).equals(payload)).toBe(true);
+});
+
+test('timers that fire late cost a megabyte no speed while bytes wait', () => {
+  const { clock, stream } = linked(TWENTY);
+  clock.lateMs = 10;
+  let doneMs = -1;
+  stream.write([new Uint8Array(1e6)], () => (doneMs = clock.nowMs));
+  clock.run();
+  expect(doneMs).toBeGreaterThan(395);
+  expect(doneMs).toBeLessThan(430);
 });
 
 test('what comes is as slow as what goes, and does not slow it down', () => {

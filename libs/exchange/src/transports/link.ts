@@ -33,10 +33,13 @@ class Lane {
     private readonly clock: Clock,
   ) {}
 
-  /** @returns when they have left; now, or later */
-  take(bytes: number): number {
+  /**
+   * @param sinceMs they have waited since then, behind others: a timer that fires late on a busy machine costs no speed
+   * @returns when they have left; now, or later
+   */
+  take(bytes: number, sinceMs = Infinity): number {
     const nowMs = this.clock.now();
-    this.freeAtMs = Math.max(this.freeAtMs, nowMs - BURST_MS) + bytes / this.bytesPerMs;
+    this.freeAtMs = Math.max(this.freeAtMs, Math.min(sinceMs, nowMs - BURST_MS)) + bytes / this.bytesPerMs;
     return Math.max(nowMs, this.freeAtMs);
   }
 }
@@ -166,13 +169,13 @@ export class LinkedStream implements ByteStream, ByteConsumer {
 
   // ---- outwards ----
 
-  /** The next segment of the present write enters the lane. */
-  private takeNext(): void {
+  /** The next segment of the present write enters the lane. @param sinceMs when the one before it has left, where it waited for that */
+  private takeNext(sinceMs?: number): void {
     if (this.isTaking || this.isOver || this.slices.length === 0 || this.leavingBytes >= this.link.queueBytes) return;
     this.isTaking = true;
     const slice = this.slices.shift()!;
     this.leavingBytes += slice.length;
-    const atMs = this.link.out.take(slice.length);
+    const atMs = this.link.out.take(slice.length, sinceMs);
     const { clock } = this.link;
     const waitMs = atMs - clock.now();
     const leave = (): void => this.hasLeft(slice, atMs);
@@ -187,7 +190,7 @@ export class LinkedStream implements ByteStream, ByteConsumer {
     // Its memory is the caller's again once all has left.
     this.leaving.push({ atMs: atMs + this.link.delayMs, bytes: Uint8Array.from(slice) });
     if (this.leaving.length === 1) this.arrive();
-    if (this.slices.length > 0) return this.takeNext();
+    if (this.slices.length > 0) return this.takeNext(atMs);
     const { done } = this;
     this.done = undefined;
     done?.();
