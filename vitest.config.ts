@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import LongestFirst from './tools/longest-first.js';
 
 /** Libraries and apps whose tests leave nothing behind in their process, so that files share what they import: a third of the time of many small files. */
 const TOGETHER = [
@@ -45,6 +46,7 @@ export default defineConfig({
     setupFiles: [import.meta.dirname + '/tools/test-cpu.ts'],
     fileParallelism: true,
     maxWorkers: 2,
+    sequence: { sequencer: LongestFirst },
     // `npm run coverage`: what the unit tests reach. Processes that tests start are not measured.
     coverage: {
       provider: 'v8',

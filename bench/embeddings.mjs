@@ -43,6 +43,8 @@ const [tableRows = 0, denseRows = 0, width = 0, rounds = 0, denseRounds = 0, exa
 const batches = flags.batches.split(',').map(Number);
 const COLUMNS = ['a', 'b', 'c', 'd'];
 const FLOAT_BYTES = 4;
+/** Far below what a worker may have grown by before it ends with its run. */
+const LARGE_BYTES = 8 * 1024 * 1024;
 const DEADLINE_MS = 900_000;
 const OVER = new Set(['SUCCEEDED', 'FAILED', 'CANCELLED']);
 
@@ -92,7 +94,7 @@ function cpuMsOf(stack) {
  */
 async function trained(stack, input) {
   // It may have been one that held a large table, and is about to end.
-  if (input.embeddings?.kind === 'dense') {
+  if (input.embeddings?.kind === 'dense' && denseRows * width * FLOAT_BYTES > LARGE_BYTES) {
     await stack.haveWorkers(0);
     await stack.haveWorkers(1);
   }

@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import LongestFirst from '../tools/longest-first.js';
 
 /**
  * tools/test.mjs sets it, as it has built before: tests load the libraries from `dist`, as processes do. To compile their sources in each test process takes
@@ -22,6 +23,9 @@ export default defineConfig({
     server: { deps: { external: [/\/libs\/[\w-]+\/dist\//] } },
     pool: 'forks',
     fileParallelism: false,
+    sequence: { sequencer: LongestFirst },
+    // Of tests that say that they are concurrent: they start processes, and mostly wait for them.
+    maxConcurrency: 2,
     testTimeout: 480_000,
     hookTimeout: 480_000,
     // It says that something hangs, not that it is slow.

@@ -148,7 +148,7 @@ export const PARTS = [
   {
     name: 'cases',
     holds:
-      'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial, the package by npm, every codec with a worker that dies, what the parts api, cluster and cli leave out; only when it is named',
+      'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial, the package by npm, every codec with a worker that dies, what the parts api, cluster, cli and bench leave out; only when it is named',
     tests: [
       ...WHOLE_TREE,
       'test/numerics/webgpu.test.ts',
@@ -168,6 +168,7 @@ export const PARTS = [
       'test/cli/export.test.ts',
       'test/api/stopped-api.test.ts',
       'test/web/datasets.test.ts',
+      'test/bench/benches.test.ts',
     ],
     files: ['test/api/no-untyped-fault.test.ts'],
     needsBuild: true,

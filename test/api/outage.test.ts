@@ -132,7 +132,7 @@ describe('PostgreSQL is away', () => {
     coordinator.state.round = 50;
     for (let i = 0; i < 4; i++) {
       await coordinator.send(entries, { after: 0 });
-      await pause(1_000);
+      await pause(400);
     }
     await coordinator.send(coordinator.number([coordinator.event('during the outage')]));
     expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(ackValue({ sequence: acknowledged }, 1));

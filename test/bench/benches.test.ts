@@ -1,4 +1,7 @@
-/** Every bench runs, in sizes that measure nothing: it ends well, and prints one line of JSON with the figures that it documents. */
+/**
+ * Every bench runs, in sizes that measure nothing: it ends well, and prints one line of JSON with the figures that it documents. Two run at a time, as they mostly wait for
+ * the processes that they start. What is long of a bench with several tables is left to the soak (`npm test -- cases`).
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -7,6 +10,7 @@ import { expect, it } from 'vitest';
 
 const root = join(import.meta.dirname, '../..');
 const DEADLINE_MS = 150_000;
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
 
 type Row = Readonly<Record<string, unknown>>;
 
@@ -27,9 +31,15 @@ async function run(name: string, flags: readonly string[]): Promise<{ readonly b
 
 const LOCAL_UPDATES = '--examples 128 --batch 16 --replicas 2 --epochs 1 --most-epochs 1 --seeds 1 --steps 1,4'.split(' ');
 
-const BENCHES: Readonly<
-  Record<string, { readonly flags: readonly string[]; readonly rows: readonly Row[]; readonly figures: readonly string[] }[]>
-> = {
+interface Case {
+  readonly flags: readonly string[];
+  readonly rows: readonly Row[];
+  readonly figures: readonly string[];
+  /** The soak alone has it. */
+  readonly isLong?: true;
+}
+
+const BENCHES: Readonly<Record<string, Case[]>> = {
   wire: [
     {
       flags: ['--megabytes', '1', '--rounds', '2', '--repetitions', '1', '--chunk-kib', '256'],
@@ -106,6 +116,7 @@ const BENCHES: Readonly<
     },
     {
       flags: [...LOCAL_UPDATES, '--only', 'diloco'],
+      isLong: true,
       rows: [
         { what: 'dense, AdamW', points: 0, timesFewerSent: 1 },
         { what: 'DiLoCo, H 50', rounds: 1, timesFewerSent: 8 },
@@ -213,6 +224,7 @@ const BENCHES: Readonly<
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread', 'finalLoss', 'lossOff'],
     },
     {
+      isLong: true,
       flags: '--only deep --batches 1 --warm-up 1 --repetitions 1 --seeds 0 --pipelines 2 --micro-batches 1'.split(' '),
       rows: ['MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads', 'ModelParallelStrategy, 2 stages'].map((what) => ({
         what,
@@ -242,6 +254,7 @@ const BENCHES: Readonly<
     },
     {
       flags: '--stack --paces slow,quick --seconds 1 --repetitions 1 --batch 4 --workers 1'.split(' '),
+      isLong: true,
       rows: ['slow', 'quick'].map((pace) => ({ pace, workers: 1, servers: 1, batchPerWorker: 4 })),
       figures: [
         'roundsPerSecond',
@@ -299,9 +312,11 @@ it('none is left out', () => {
   expect(Object.keys(BENCHES).sort()).toEqual(titles.sort());
 });
 
-const cases = Object.entries(BENCHES).flatMap(([name, runs]) => runs.map((each) => ({ name, ...each })));
+const cases = Object.entries(BENCHES).flatMap(([name, runs]) =>
+  runs.filter(({ isLong }) => IS_SOAK || !isLong).map((each) => ({ name, ...each })),
+);
 
-it.each(cases)(
+it.concurrent.each(cases)(
   '$name $flags',
   async ({ name, flags, rows: expected, figures }) => {
     const { bench, rows } = await run(name, flags);

@@ -2,6 +2,7 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { LONGEST, longestFirst } from '../longest-first.js';
 import { PARTS, countAgain, countCheck, countTests, failureLines, filesToRunAgain, slowestFiles, summary } from '../test-parts.mjs';
 import { repositoryRoot } from './tree.js';
 
@@ -117,4 +118,11 @@ it('every folder below test/ is a part', () => {
 it('what a part names is there, and folders alone end with a slash: vitest finds no file behind one', () => {
   const named = PARTS.flatMap((part) => part.files ?? []);
   expect(named.filter((path) => statSync(join(repositoryRoot, path.replace(/\/$/u, ''))).isDirectory() !== path.endsWith('/'))).toEqual([]);
+});
+
+it('files that take long begin first, in the order in which they are named, and each of them is there', () => {
+  expect(LONGEST.filter((name) => !statSync(join(repositoryRoot, name), { throwIfNoEntry: false })?.isFile())).toEqual([]);
+  const [first, second] = LONGEST.map((name) => ({ moduleId: join(repositoryRoot, name) })) as [{ moduleId: string }, { moduleId: string }];
+  const [one, other] = [{ moduleId: '/tree/one.test.ts' }, { moduleId: '/tree/other.test.ts' }];
+  expect(longestFirst([one, second, other, first])).toEqual([first, second, one, other]);
 });
