@@ -7,7 +7,6 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 /** The longest first, by the list at the end of `npm test`. */
 export const LONGEST: readonly string[] = [
   'libs/testkit/src/simulator/simulator.test.ts',
-  'libs/strategies/src/servers/worker-groups-cluster.test.ts',
   'libs/strategies/src/fit.test.ts',
   'apps/cli/src/verify/library.test.ts',
   'test/api/dispatch.test.ts',
