@@ -1,21 +1,15 @@
 /** Which cell of a window was the first largest: a byte for every pooled value. */
 
-// @ts-ignore: decorator
-@inline
 export function storeBytes(to: usize, four: v128): void {
   const halves = i16x8.narrow_i32x4_u(four, four);
   v128.store32_lane(to, i8x16.narrow_i16x8_u(halves, halves), 0);
 }
 
-// @ts-ignore: decorator
-@inline
 export function loadBytes(from: usize): v128 {
   return i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(v128.load32_zero(from)));
 }
 
 /** For each of four lanes which of the four was the first largest, as a byte. */
-// @ts-ignore: decorator
-@inline
 export function storeFirstLargest(places: usize, x0: v128, x1: v128, x2: v128, x3: v128): void {
   // A cell is chosen when it is larger than all before it and no later one is larger still.
   const by1 = f32x4.gt(x1, x0);
