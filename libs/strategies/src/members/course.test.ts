@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { NextView } from '@paceline/collectives';
 import { MemberError } from '../errors.js';
 import { MemberCourse, type CourseGroup } from './course.js';
-import { MembersChanged, NotLetIn } from './group-link.js';
+import { MembersChanged, NotLetIn } from './changed.js';
 
 const VIEW: NextView = { number: 2, members: [0, 1], completed: 9, behind: [], source: 0, entrant: { member: 1, known: 0 } };
 const pool = {

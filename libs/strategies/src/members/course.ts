@@ -17,7 +17,8 @@ import type { NextView } from '@paceline/collectives';
 import { MemberError } from '../errors.js';
 import type { Course } from '../exchange.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
-import { MembersChanged, NotLetIn, type Breakable, type GroupThread } from './group-link.js';
+import { MembersChanged, NotLetIn } from './changed.js';
+import type { Told } from './journal.js';
 
 export interface Entry {
   readonly what: string;
@@ -55,7 +56,28 @@ export const arraysIn = (bytes: Uint8Array): ReplicaArray[] =>
 const FEW_LINES = 200;
 
 /** What of the group it needs. */
-export type CourseGroup = Pick<GroupThread, 'isNew' | 'note' | 'more' | 'enter' | 'closeJournal' | 'ownTask'>;
+export interface CourseGroup {
+  readonly ownTask: { readonly type: string; readonly index: number };
+  /** This process was started again, and the others go on without it. It waits until all have come together. */
+  isNew(pool: Failing): boolean;
+  /** A line of the journal. @param settles what replicas have answered is not needed any more */
+  note(line: string, outputs?: readonly Float32Array[], settles?: boolean): void;
+  closeJournal(why: string): void;
+  /** Lines of the others that follow those that this process knows. */
+  more(pool: Failing, known: number): ToldLines;
+  /** The others let this process in: the last lines, and the view that it goes on in. @throws NotLetIn */
+  enter(pool: Failing, known: number): ToldLines;
+}
+
+/** Lines of the journal; with the last ones the view that this process goes on in. */
+export interface ToldLines extends Told {
+  readonly view: NextView | undefined;
+}
+
+/** What cannot go on after an error. */
+export interface Failing {
+  fail(error: Error): never;
+}
 
 /** Lays the models out for a view that has this process. */
 export type LayOut = (view: NextView) => void;
@@ -70,7 +92,7 @@ export class MemberCourse implements Course {
   private left: string | undefined;
 
   constructor(
-    private readonly pool: Breakable,
+    private readonly pool: Failing,
     private readonly group: CourseGroup,
     private readonly layOut: LayOut,
   ) {}

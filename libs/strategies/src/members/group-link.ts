@@ -25,7 +25,8 @@ import { LowRankSum } from '@paceline/codecs';
 import { LowRankExchange, type LowRankExchangeOptions } from './low-rank-exchange.js';
 import { LOW_RANK, packedSums } from './packed-sums.js';
 import { isGone, threadEntry } from '../threads/thread-entry.js';
-import { arraysIn, bytesOfArrays, type MemberCourse } from './course.js';
+import { MembersChanged, NotLetIn } from './changed.js';
+import { arraysIn, bytesOfArrays, type MemberCourse, type ToldLines } from './course.js';
 import type { Told } from './journal.js';
 import { ANSWERED, GROUP_CELLS, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
@@ -69,16 +70,6 @@ export interface OpenedModel {
   readonly isAgain?: boolean;
 }
 
-/** Members were lost, and the others go on: what a call was for has not happened, or had happened before. */
-export class MembersChanged extends Error {
-  override readonly name = 'MembersChanged';
-}
-
-/** This process was started again, and the others have gone on without it before it had their state. */
-export class NotLetIn extends Error {
-  override readonly name = 'NotLetIn';
-}
-
 /** A member that was lost while the others went on, or came again. */
 export interface LostMember {
   readonly type: string;
@@ -113,11 +104,6 @@ export interface Breakable {
 const LEAVE_MS = 2_000;
 /** Those that are no faults. */
 const ANSWERS: ReadonlySet<FromGroupThread['kind']> = new Set(['ok', 'timings', 'settled', 'is-new', 'told', 'entered']);
-
-/** Lines of the journal; with the last ones the view that this process goes on in. */
-interface ToldLines extends Told {
-  readonly view: NextView | undefined;
-}
 
 export class GroupThread {
   share: Share;

@@ -2,7 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import type { NextView } from '@paceline/collectives';
 import { MemberError } from '../errors.js';
-import { MembersChanged, type GroupThread } from './group-link.js';
+import { MembersChanged } from './changed.js';
+import type { GroupThread } from './group-link.js';
 import { AgreedVersion, type Pending } from '../threads/agreed-version.js';
 import { ViewChanges, type LaidOut } from './view-changes.js';
 

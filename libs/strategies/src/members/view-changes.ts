@@ -18,7 +18,8 @@ import type { Failure, NextView } from '@paceline/collectives';
 import { MemberError } from '../errors.js';
 import type { AgreedVersion } from '../threads/agreed-version.js';
 import type { FromThread } from '../threads/protocol.js';
-import { MembersChanged, type Breakable, type GroupThread } from './group-link.js';
+import { MembersChanged } from './changed.js';
+import type { Breakable, GroupThread } from './group-link.js';
 
 /** A model that is open. */
 export interface LaidOut {
