@@ -89,6 +89,30 @@ it('says which row of a file is wrong', async () => {
     .toMatch(/broken\.csv.*row 3|broken\.csv.*line 4/);
 });
 
+it('imports tables with decimal commas, whose files are one series', async () => {
+  await page.goto(`${stack.url}/datasets`);
+  const day = (from: number): string =>
+    ['load;price', ...Array.from({ length: 20 }, (_, i) => `1.${String(from + i).padStart(3, '0')},5;${i},25`)].join('\n');
+  const files = ['day-1.csv', 'day-2.csv'].map((name, i) => ({ name, mimeType: 'text/csv', buffer: Buffer.from(day(20 * i)) }));
+  await page.getByLabel('Choose files').setInputFiles(files);
+  await page.getByLabel('Name of the dataset').fill('power');
+  const oneSeries = page.getByLabel('All files are one series');
+  expect(await oneSeries.count()).toBe(0);
+  await page.getByLabel('Keep the order of the rows').check();
+  await oneSeries.check();
+  await page.getByLabel('Columns are separated by').selectOption('Comma');
+  await page.getByLabel('Decimal sign').selectOption({ value: 'comma' });
+  await page.getByRole('alert').getByText('A comma cannot be the decimal sign').waitFor();
+  await page.getByLabel('Columns are separated by').selectOption('Semicolon');
+  expect(await sidewaysScroll()).toBeLessThanOrEqual(0);
+  await page.getByRole('button', { name: 'Import', exact: true }).click();
+  await card('Imports').getByRole('link', { name: 'power' }).click();
+  await page.getByRole('heading', { name: 'power', level: 1 }).waitFor();
+  await page.getByRole('img', { name: /^Histogram of load: from 1,00\d(\.5)? to 1,0(39|40)/ }).waitFor();
+  expect(await card('Splits').locator('thead th').allTextContents()).toEqual(['Split', 'Rows', 'Share', 'Series', 'Size']);
+  expect(await card('Splits').locator('tbody td').nth(2).textContent()).toBe('1');
+});
+
 it('links a run with its dataset, and refuses to remove what a run trains on', async () => {
   const { id } = await stack.client.createRun({
     name: 'on flowers',

@@ -15,7 +15,7 @@ const COLUMNS = [
 const MAX_NAMED = 6;
 
 export function printSchema(terminal: Terminal, { splits, columns, label, droppedRows, isOrdered }: DatasetSchema): void {
-  const parts = splits.map(({ name, rows }) => `${name} ${count(rows)}`);
+  const parts = splits.map(({ name, rows, series }) => `${name} ${count(rows)}${(series ?? 0) > 1 ? ` in ${count(series!)} series` : ''}`);
   terminal.print(
     [...parts, ...(isOrdered ? ['in order'] : []), ...(droppedRows > 0 ? [`${count(droppedRows)} rows left out`] : [])].join('  '),
   );

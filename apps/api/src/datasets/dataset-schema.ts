@@ -12,7 +12,8 @@ export function schemaOf(manifest: DatasetManifest, first: number, offset: numbe
     const split = manifest.splits[name];
     if (!split) return [];
     const bytes = split.shards.reduce((sum, shard) => sum + shard.bytes, 0);
-    return [{ name, rows: split.rows, bytes, shards: split.shards.length }];
+    const series = manifest.isOrdered ? (split.rows > 0 ? 1 : 0) + (split.starts?.length ?? 0) : null;
+    return [{ name, rows: split.rows, bytes, shards: split.shards.length, series }];
   });
   return {
     columns: columnsOf(manifest.columns.slice(offset, offset + first)),

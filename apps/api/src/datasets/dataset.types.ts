@@ -95,6 +95,11 @@ export class DatasetSplit {
   bytes!: number;
   @Field(() => Int, { description: 'Files that its rows lie in.' })
   shards!: number;
+  @Field(() => Int, {
+    nullable: true,
+    description: 'Series, each of rows that follow one another in time; no window has rows of two. Null where rows are not in order.',
+  })
+  series!: number | null;
 }
 
 @ObjectType({ description: 'One column of a version, as the import found it.' })

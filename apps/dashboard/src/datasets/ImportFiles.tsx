@@ -5,17 +5,22 @@ import { bytes, count, percent } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import {
   BUILT_IN_NAMES,
+  DECIMALS,
+  DELIMITERS,
   HEAD_BYTES,
   MISSING,
   NAME_RULE,
   SPLITS,
   columnsIn,
   isName,
+  isTableOfText,
   nameOf,
+  type DecimalId,
+  type DelimiterId,
   type MissingId,
   type SplitId,
 } from './import-options.js';
-import { useImport, type ImportForm, type Sending } from './use-import.js';
+import { useImport, type ImportForm, type Sending, type Wanted } from './use-import.js';
 
 /** As the api takes them for one import. */
 const MOST_FILES = 100;
@@ -87,21 +92,22 @@ interface FormProps {
 }
 
 function Form({ files, importing: { sending, problems, start, cancel }, onCleared }: FormProps): ReactNode {
-  const columns = useColumns(files[0]!);
+  const [table, setTable] = useState(AS_FOUND);
+  const columns = useColumns(files[0]!, table.delimiter);
   const [name, setName] = useState(() => nameOf(files[0]!.name));
   const [label, setLabel] = useState('');
   const [split, setSplit] = useState<SplitId>(files.length > 1 ? 'none' : 'three');
   const [missing, setMissing] = useState<MissingId>('refuse');
-  const [inOrder, setInOrder] = useState(false);
+  const [order, setOrder] = useState({ inOrder: false, oneSeries: false });
   const listId = useId();
   const problemId = useId();
-  const wrong = wrongWith(files, name);
+  const wrong = wrongWith(files, name, table);
 
   const submit = (event: FormEvent): void => {
     event.preventDefault();
     if (wrong !== undefined) return;
     const { shares } = SPLITS.find(({ id }) => id === split)!;
-    start({ files, name, label: label.trim(), shares, inOrder, missing });
+    start({ files, name, label: label.trim(), shares, missing, ...orderOf(order, files), ...writtenAs(table) });
   };
   return (
     <form className="import-form" onSubmit={submit} aria-busy={sending !== undefined}>
@@ -126,12 +132,8 @@ function Form({ files, importing: { sending, problems, start, cancel }, onCleare
       </label>
       <Select label="Splits" value={split} options={SPLITS} onChange={setSplit} />
       <Select label="Rows with missing values" value={missing} options={MISSING} onChange={setMissing} />
-      <label className="choice">
-        <input type="checkbox" checked={inOrder} onChange={(event) => setInOrder(event.target.checked)} />
-        <span>
-          Keep the order of the rows <span className="faint">(data over time)</span>
-        </span>
-      </label>
+      {files.some((file) => isTableOfText(file.name)) && <TableFields value={table} onChange={setTable} />}
+      <OrderFields value={order} hasSeveral={files.length > 1} onChange={setOrder} />
       <div id={problemId} className="problem" role="alert">
         {[...(wrong === undefined ? [] : [wrong]), ...problems].map((problem) => (
           <p key={problem}>{problem}</p>
@@ -150,30 +152,89 @@ function Form({ files, importing: { sending, problems, start, cancel }, onCleare
   );
 }
 
+/** Of the rows. */
+type Order = Pick<Wanted, 'inOrder' | 'oneSeries'>;
+
+/** Files are one series where they are several, and in order. */
+const orderOf = ({ inOrder, oneSeries }: Order, files: readonly File[]): Order => ({
+  inOrder,
+  oneSeries: inOrder && oneSeries && files.length > 1,
+});
+
+function OrderFields({ value, hasSeveral, onChange }: { value: Order; hasSeveral: boolean; onChange: (order: Order) => void }): ReactNode {
+  const { inOrder, oneSeries } = value;
+  return (
+    <>
+      <label className="choice">
+        <input type="checkbox" checked={inOrder} onChange={(event) => onChange({ inOrder: event.target.checked, oneSeries })} />
+        <span>
+          Keep the order of the rows <span className="faint">(data over time)</span>
+        </span>
+      </label>
+      {inOrder && hasSeveral && (
+        <label className="choice">
+          <input type="checkbox" checked={oneSeries} onChange={(event) => onChange({ inOrder, oneSeries: event.target.checked })} />
+          <span>
+            All files are one series <span className="faint">(each goes on where the one before ends)</span>
+          </span>
+        </label>
+      )}
+    </>
+  );
+}
+
+/** How tables of text are written, where it is not found. */
+interface Table {
+  readonly decimal: DecimalId;
+  readonly delimiter: DelimiterId;
+}
+const AS_FOUND: Table = { decimal: 'auto', delimiter: 'auto' };
+
+function writtenAs(table: Table): Pick<Wanted, 'decimal' | 'delimiter'> {
+  const { decimal } = DECIMALS.find(({ id }) => id === table.decimal)!;
+  return { decimal, delimiter: delimiterOf(table.delimiter) };
+}
+const delimiterOf = (chosen: DelimiterId): string | null => DELIMITERS.find(({ id }) => id === chosen)!.delimiter;
+
+function TableFields({ value, onChange }: { value: Table; onChange: (table: Table) => void }): ReactNode {
+  return (
+    <>
+      <Select
+        label="Columns are separated by"
+        value={value.delimiter}
+        options={DELIMITERS}
+        onChange={(delimiter) => onChange({ ...value, delimiter })}
+      />
+      <Select label="Decimal sign" value={value.decimal} options={DECIMALS} onChange={(decimal) => onChange({ ...value, decimal })} />
+    </>
+  );
+}
+
 /** Names that may be the label, for a field that suggests them. */
-function useColumns(file: File): readonly string[] {
+function useColumns(file: File, chosen: DelimiterId): readonly string[] {
   const [columns, setColumns] = useState<readonly string[]>([]);
   useEffect(() => {
     let isShown = true;
     file
       .slice(0, HEAD_BYTES)
       .text()
-      .then((head) => isShown && setColumns(columnsIn(file.name, head)))
+      .then((head) => isShown && setColumns(columnsIn(file.name, head, delimiterOf(chosen))))
       .catch(() => undefined); // a folder cannot be read; sending it says so
     return () => {
       isShown = false;
     };
-  }, [file]);
+  }, [file, chosen]);
   return columns;
 }
 
-function wrongWith(files: readonly File[], name: string): string | undefined {
+function wrongWith(files: readonly File[], name: string, { decimal, delimiter }: Table): string | undefined {
   if (files.length > MOST_FILES) return `At most ${MOST_FILES} files go into one import.`;
   const large = files.find((file) => file.size > MOST_BYTES);
   if (large)
     return `${plainText(large.name, 200)} is larger than ${bytes(MOST_BYTES)}: import it from your machine with paceline data import.`;
   const empty = files.find((file) => file.size === 0);
   if (empty) return `${plainText(empty.name, 200)} is empty, or a folder.`;
+  if (decimal === 'comma' && delimiter === 'comma') return 'A comma cannot be the decimal sign and separate the columns.';
   if (!isName(name)) return `The name must have ${NAME_RULE}.`;
   return BUILT_IN_NAMES.includes(name) ? `${name} is a built-in dataset: choose another name.` : undefined;
 }

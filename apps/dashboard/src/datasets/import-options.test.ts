@@ -1,7 +1,7 @@
 import { BUILT_IN_DATASETS, DATASET_NAME } from '@paceline/spec';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { BUILT_IN_NAMES, columnsIn, isName, nameOf } from './import-options.js';
+import { BUILT_IN_NAMES, columnsIn, DECIMALS, DELIMITERS, isName, isTableOfText, nameOf } from './import-options.js';
 import { parseReference, trainCommand, versionIn } from './versions.js';
 
 describe('the name of a dataset', () => {
@@ -24,6 +24,24 @@ describe('columns of a file, by its beginning', () => {
     expect(columnsIn('a.tsv', 'a\tb,c\n')).toEqual(['a', 'b,c']);
     expect(columnsIn('a.csv', 'a;b\n')).toEqual(['a', 'b']);
     expect(columnsIn('a.csv', '1.5,2,x\n')).toEqual([]);
+  });
+  it('are those of the delimiter that a person has said', () => {
+    expect(columnsIn('a.csv', 'a|b,c,d\n')).toEqual(['a|b', 'c', 'd']);
+    expect(columnsIn('a.csv', 'a|b,c,d\n', '|')).toEqual(['a', 'b,c,d']);
+  });
+  it('may be written in several ways in tables of text alone', () => {
+    expect(['a.csv', 'a.TSV.gz', 'a.txt.zst', 'a.parquet', 'a.jsonl', 'csv'].map(isTableOfText)).toEqual([
+      true,
+      true,
+      true,
+      false,
+      false,
+      false,
+    ]);
+  });
+  it('are separated by one character, and their numbers have one of two signs', () => {
+    for (const { delimiter } of DELIMITERS) expect(delimiter?.length ?? 1).toBe(1);
+    for (const { decimal } of DECIMALS) expect(['.', ',', null]).toContain(decimal);
   });
   it('are the fields of the first object of JSON Lines', () => {
     expect(columnsIn('a.jsonl', '{"text":"x","label":1}\n{"te')).toEqual(['text', 'label']);

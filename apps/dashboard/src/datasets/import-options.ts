@@ -33,6 +33,25 @@ export const MISSING = [
 ] as const;
 export type MissingId = (typeof MISSING)[number]['id'];
 
+export const DECIMALS = [
+  { id: 'auto', label: 'As programs write (1234.5)', decimal: null },
+  { id: 'point', label: 'Point (1,234.5)', decimal: '.' },
+  { id: 'comma', label: 'Comma (1.234,5)', decimal: ',' },
+] as const;
+export type DecimalId = (typeof DECIMALS)[number]['id'];
+
+export const DELIMITERS = [
+  { id: 'auto', label: 'Found by itself', delimiter: null },
+  { id: 'comma', label: 'Comma', delimiter: ',' },
+  { id: 'semicolon', label: 'Semicolon', delimiter: ';' },
+  { id: 'tab', label: 'Tab', delimiter: '\t' },
+  { id: 'bar', label: 'Bar |', delimiter: '|' },
+] as const;
+export type DelimiterId = (typeof DELIMITERS)[number]['id'];
+
+/** Whether a file is a table of text, whose columns and decimals may be written in several ways; what is packed counts by its name. */
+export const isTableOfText = (fileName: string): boolean => /\.(?:csv|tsv|tab|txt)(?:\.(?:gz|gzip|zst|zstd))?$/i.test(fileName);
+
 /** How much of a file is read for the names of its columns. */
 export const HEAD_BYTES = 64 << 10;
 const MOST_COLUMNS = 1000;
@@ -40,13 +59,14 @@ const MOST_COLUMNS = 1000;
 /**
  * Names of the columns, as far as the beginning of the file tells them. They are suggestions alone: the import reads the file by itself.
  * @param head the beginning of the file as text
+ * @param given what separates columns, where a person has said it
  */
-export function columnsIn(fileName: string, head: string): readonly string[] {
+export function columnsIn(fileName: string, head: string, given: string | null = null): readonly string[] {
   if (/\.(?:jsonl|ndjson)$/i.test(fileName)) return fieldsOf(head.split('\n', 1)[0] ?? '');
   if (!/\.(?:csv|tsv|tab|txt)$/i.test(fileName)) return [];
   const line = head.replace(/^\ufeff/, '').split(/\r?\n/, 1)[0] ?? '';
-  const delimiter = ['\t', ';', '|', ','].map((each) => [cellsOf(line, each).length, each] as const).sort(([a], [b]) => b - a)[0]![1];
-  const cells = cellsOf(line, delimiter);
+  const found = ['\t', ';', '|', ','].map((each) => [cellsOf(line, each).length, each] as const).sort(([a], [b]) => b - a)[0]![1];
+  const cells = cellsOf(line, given ?? found);
   // A first line of numbers is no header.
   return cells.some((cell) => cell === '' || Number.isFinite(Number(cell))) ? [] : cells.slice(0, MOST_COLUMNS);
 }

@@ -14,6 +14,11 @@ export interface Wanted {
   readonly shares: readonly number[] | null;
   readonly inOrder: boolean;
   readonly missing: MissingId;
+  /** The files are parts of one series. */
+  readonly oneSeries: boolean;
+  /** Null: as the import reads it by itself. */
+  readonly decimal: string | null;
+  readonly delimiter: string | null;
 }
 
 export interface Sending {
@@ -52,8 +57,8 @@ export function useImport(onStarted: () => void): ImportForm {
       before += file.size;
     }
     setSending({ file: undefined, sentBytes: allBytes, allBytes });
-    const { name, label, shares, inOrder, missing } = wanted;
-    const options = { label: label || null, split: shares, inOrder, missing };
+    const { name, label, shares, inOrder, missing, oneSeries, decimal, delimiter } = wanted;
+    const options = { label: label || null, split: shares, inOrder, missing, oneSeries, decimal, delimiter };
     const request = { name, uploads, options };
     const { importDataset } = await ask(ImportDataset, { ...request, idempotencyKey: sent.keyOf(request) }, signal);
     // Uploads are used up by an import; those that are not found are older than a day.
