@@ -85,7 +85,7 @@ describe.each(EXCHANGES)('$name', ({ make, keeps, isRandom, isSum, isCoarse }) =
     expect(isFinite(exchange.round(1, vectors).sum)).toBe(false);
     // With EF21 the attempt ends: a round that is not finite is not committed.
     if (exchange.kept?.(1)?.some((kept) => !isFinite(kept))) return;
-    let sum = new Float32Array(0);
+    let sum: Float32Array = new Float32Array(0);
     for (let round = 2; round < 5; round++) ({ sum } = exchange.round(round, vectorsOf(SHAPES, wave(round))));
     expect(isFinite(sum)).toBe(true);
   });

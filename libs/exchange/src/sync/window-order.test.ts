@@ -81,7 +81,6 @@ test('chunks of several replicas that a narrow window lets go share frames', asy
   const alone = chunks * (HEADER_BYTES + BYTES);
   // In memory the first chunk leaves at once, by itself.
   expect(sent).toBe(alone - (chunks - REPLICAS - 1) * HEADER_BYTES + tableBytes(REPLICAS, chunks - 1));
-  member.end?.();
   here.close();
 });
 
