@@ -15,7 +15,7 @@ import { crc32 } from 'node:zlib';
 import { ProtocolError } from './errors.js';
 
 /** Raised when header, messages or their meaning change, when an optimizer computes other bits, and when reports of servers change; both sides must be equal. */
-export const PROTOCOL_VERSION = 16;
+export const PROTOCOL_VERSION = 17;
 export const HEADER_BYTES = 44;
 const MAGIC = 0x4e4c4350;
 
