@@ -105,7 +105,6 @@ describe.each(EXCHANGES)('$name', ({ make, keeps, isRandom, isSum, isCoarse }) =
     const exchange = make(SHAPES, 7);
     const [came, given] = [new Float64Array(lengthOf(SHAPES)), new Float64Array(lengthOf(SHAPES))];
     const ROUNDS = 12;
-    let isEstimate = false;
     for (let round = 0; round < ROUNDS; round++) {
       const vectors = vectorsOf(SHAPES, wave(round));
       const { sum } = exchange.round(round, vectors);
@@ -117,7 +116,7 @@ describe.each(EXCHANGES)('$name', ({ make, keeps, isRandom, isSum, isCoarse }) =
       // The sum of the estimates is the sum of all that came; what was left out is the rest.
       const all = Float64Array.from(came, (_, i) => kept.reduce((total, each) => total + each[i]!, 0));
       const rest = (of: Float64Array): number => norm(of.map((value, i) => value - all[i]!));
-      isEstimate = rest(came) < 1e-4 * (1 + norm(came));
+      const isEstimate = rest(came) < 1e-4 * (1 + norm(came));
       if (!isEstimate) expect(rest(given.map((value, i) => value - came[i]!))).toBeLessThan(1e-4 * (1 + norm(given)));
     }
   });
