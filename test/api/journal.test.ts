@@ -38,8 +38,8 @@ afterAll(async () => {
 const ackOf = async (id: string) => acknowledgedOf((await fleet.control(id, ackFieldName(1))) ?? undefined, 1)?.sequence ?? NaN;
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function training(caller: Caller = plane.admin): Promise<Coordinator> {
-  const id = await createRun(caller);
+async function training(caller: Caller = plane.admin, spec: object = {}): Promise<Coordinator> {
+  const id = await createRun(caller, spec);
   const coordinator = await fleet.claim(id, [serverId]);
   const held = await until('the step task of this run', async () => {
     const task = await fleet.takeStepTask();
@@ -89,7 +89,7 @@ describe('a journal', () => {
   });
 
   it('of an asynchronous run brings the staleness of its updates', async () => {
-    const coordinator = await training();
+    const coordinator = await training(plane.admin, { strategy: { kind: 'parameter-server', mode: 'async' } });
     const rows = coordinator
       .rounds(0, 3)
       .map((entry, i) =>
