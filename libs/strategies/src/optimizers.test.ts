@@ -73,6 +73,51 @@ describe('without a strategy', () => {
   });
 });
 
+/** As a file has it. */
+async function saved(model: tfl.LayersModel): Promise<tf.io.IOHandlerSync | tf.io.IOHandler> {
+  let artifacts: tf.io.ModelArtifacts | undefined;
+  const keep = async (given: tf.io.ModelArtifacts): Promise<tf.io.SaveResult> => {
+    artifacts = { ...given, trainingConfig: JSON.parse(JSON.stringify(given.trainingConfig)) as tf.io.TrainingConfig };
+    return { modelArtifactsInfo: { dateSaved: new Date(), modelTopologyType: 'JSON' } };
+  };
+  await model.save(tf.io.withSaveHandler(keep), { includeOptimizer: true });
+  return tf.io.fromMemory(artifacts!);
+}
+
+describe('a model that was saved with its optimizer', () => {
+  it.each(Object.keys(OF_KERAS))('goes on where it was, with %s', async (name) => {
+    const model = compiled(mlp(), OF_KERAS[name]!);
+    await model.fit(rows(), oneHot(), args);
+    const loaded = (await tfl.loadLayersModel(await saved(model))) as tfl.Sequential;
+    expect(loaded.optimizer.getConfig()).toEqual(model.optimizer.getConfig());
+    await model.fit(rows(), oneHot(), args);
+    await loaded.fit(rows(), oneHot(), args);
+    expect(weightsOf(loaded)).toEqual(weightsOf(model));
+  });
+
+  it('has the patterns of weights that do not decay, with their underscores', async () => {
+    const patterns = ['dense_Dense1/bias', '*_Dense2/*'];
+    const build = () => compiled(mlp(), () => optimizers.adamw({ learningRate: 0.02, weightDecay: 0.5, weightDecayExclude: patterns }));
+    const model = build();
+    const loaded = await tfl.loadLayersModel(await saved(model));
+    const { rule } = loaded.optimizer as RunOptimizer;
+    expect(rule.spec).toEqual((model.optimizer as RunOptimizer).rule.spec);
+    expect(rule.spec).toMatchObject({ weightDecayExclude: patterns });
+  });
+
+  it('whose state is of other layers is refused in the first step', async () => {
+    const model = compiled(mlp(), () => optimizers.adamw());
+    await model.fit(rows(), oneHot(), args);
+    const [steps, ...slots] = await model.optimizer.getWeights();
+    const other = optimizers.adamw();
+    await other.setWeights([steps!, ...slots.toReversed()]);
+    const again = compiled(mlp(), () => other);
+    const before = weightsOf(again);
+    await expect(again.fit(rows(), oneHot(), args)).rejects.toThrow(ArgumentError);
+    expect(weightsOf(again)).toEqual(before);
+  });
+});
+
 const args = { ...QUIET, epochs: 2, batchSize: 16 };
 const ALL: Record<string, () => RunOptimizer> = {
   nadam: OF_KERAS['nadam']!,

@@ -67,9 +67,17 @@ export class RunOptimizer extends tfc.Optimizer {
     for (const [i, { name, tensor }] of given.entries()) {
       const variable = tfc.engine().registeredVariables[name]!;
       const slots = slotNames(this.rule).map((slot, s) => (this.slots[slot]![i] ??= slotFor(variable, slot, initial[s]!)));
+      for (const slot of slots) this.requireSlotOf(variable, slot);
       if (tensor as tfc.Tensor | null) this.update(variable, tensor, slots);
     }
     this.incrementIterations();
+  }
+
+  private requireSlotOf({ name, shape }: tfc.Variable, { originalName, variable }: Slot): void {
+    if (tfc.util.arraysEqual(variable.shape, shape)) return;
+    throw new ArgumentError(
+      `the state of ${this.rule.spec.name} is of another model: ${originalName} has the shape [${variable.shape.join(', ')}], and ${name} has [${shape.join(', ')}]. Give setWeights what getWeights gave for a model of the same layers`,
+    );
   }
 
   private update(variable: tfc.Variable, gradient: tfc.Tensor, slots: readonly Slot[]): void {
@@ -126,8 +134,9 @@ export class RunOptimizer extends tfc.Optimizer {
   }
 
   override getConfig(): tfc.serialization.ConfigDict {
-    const { name: _, ...fields } = this.rule.spec;
-    return { ...fields, learningRate: this.learningRate } as tfc.serialization.ConfigDict;
+    const { name: _, weightDecayExclude: patterns, ...fields } = this.rule.spec as OptimizerSpec & WithExclusions;
+    const excluded = patterns && { weightDecayExclude: patterns.map((name) => ({ name })) };
+    return { ...fields, ...excluded, learningRate: this.learningRate } as unknown as tfc.serialization.ConfigDict;
   }
 
   override dispose(): void {
@@ -156,6 +165,17 @@ function specOf(given: OptimizerSpecInput): OptimizerSpec {
   return parsed.data;
 }
 
+/**
+ * The fields of an optimizer from a configuration. tf.js adds `customObjects` to the one of a model that it loads, and takes the underscores out of all texts but those of a
+ * field called `name`: `getConfig` has patterns under that.
+ */
+function optionsOf(config: tfc.serialization.ConfigDict): tfc.serialization.ConfigDict {
+  const { customObjects: _, weightDecayExclude: patterns, ...fields } = config;
+  if (!Array.isArray(patterns)) return fields;
+  const named = patterns.map((pattern) => (pattern as Partial<Record<'name', string>> | null)?.name ?? pattern);
+  return { ...fields, weightDecayExclude: named };
+}
+
 type Made<N extends Name> = {} extends OptimizerOptions<N> ? (options?: OptimizerOptions<N>) => RunOptimizer : never;
 
 /** A class for each, as tf.js saves and loads optimizers by the name of their class. */
@@ -167,7 +187,7 @@ function made<N extends Name>(name: N): Made<N> {
       cls: tfc.serialization.SerializableConstructor<T>,
       config: tfc.serialization.ConfigDict,
     ): T {
-      return new cls(config);
+      return new cls(optionsOf(config));
     }
 
     constructor(options: object = {}) {
