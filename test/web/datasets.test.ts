@@ -93,8 +93,9 @@ it('imports tables with decimal commas, whose files are one series', async () =>
   await page.goto(`${stack.url}/datasets`);
   const day = (from: number): string =>
     ['load;price', ...Array.from({ length: 20 }, (_, i) => `1.${String(from + i).padStart(3, '0')},5;${i},25`)].join('\n');
-  const files = ['day-1.csv', 'day-2.csv'].map((name, i) => ({ name, mimeType: 'text/csv', buffer: Buffer.from(day(20 * i)) }));
-  await page.getByLabel('Choose files').setInputFiles(files);
+  const files = ['day-9.csv', 'day-10.csv'].map((name, i) => ({ name, mimeType: 'text/csv', buffer: Buffer.from(day(20 * i)) }));
+  await page.getByLabel('Choose files').setInputFiles(files.toReversed());
+  await page.getByText('Read in this order: day-9.csv, day-10.csv').waitFor();
   await page.getByLabel('Name of the dataset').fill('power');
   const oneSeries = page.getByLabel('All files are one series');
   expect(await oneSeries.count()).toBe(0);
@@ -112,6 +113,8 @@ it('imports tables with decimal commas, whose files are one series', async () =>
   expect(await card('Columns').getByRole('row', { name: /^load/ }).textContent()).toMatch(/^load *number.*1001 to 1040/);
   expect(await card('Splits').locator('thead th').allTextContents()).toEqual(['Split', 'Rows', 'Share', 'Series', 'Size']);
   expect(await card('Splits').locator('tbody td').nth(2).textContent()).toBe('1');
+  // Row 1 has 1.000,5 and 0,25: those of day-9.
+  expect(await card('Preview').locator('tbody tr').first().textContent()).toBe('110010.25');
 });
 
 it('links a run with its dataset, and refuses to remove what a run trains on', async () => {

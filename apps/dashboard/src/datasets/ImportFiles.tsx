@@ -12,6 +12,7 @@ import {
   NAME_RULE,
   SPLITS,
   columnsIn,
+  inNameOrder,
   isName,
   isTableOfText,
   nameOf,
@@ -43,7 +44,7 @@ export function ImportFiles({ onStarted }: { onStarted: () => void }): ReactNode
   const isSending = importing.sending !== undefined;
 
   const take = (list: FileList | null): void => {
-    const taken = [...(list ?? [])];
+    const taken = inNameOrder(list ?? []);
     // Files that are dropped while others are on their way would be lost with the form that describes them.
     if (taken.length === 0 || isSending) return;
     importing.reset();
@@ -114,6 +115,7 @@ function Form({ files, importing: { sending, problems, start, cancel }, onCleare
       <p className="import-files">
         <strong>{files.length === 1 ? plainText(files[0]!.name, 200) : `${count(files.length)} files`}</strong>{' '}
         <span className="faint">{bytes(files.reduce((sum, file) => sum + file.size, 0))}</span>
+        {files.length > 1 && <span className="note">Read in this order: {namesOf(files)}</span>}
       </p>
       <label className="field">
         <span>Name of the dataset</span>
@@ -152,6 +154,14 @@ function Form({ files, importing: { sending, problems, start, cancel }, onCleare
   );
 }
 
+const MOST_NAMED = 5;
+
+/** The first ones and the last one. */
+function namesOf(files: readonly File[]): string {
+  const names = files.map(({ name }) => plainText(name, 60));
+  return names.length <= MOST_NAMED ? names.join(', ') : `${names.slice(0, MOST_NAMED - 1).join(', ')}, …, ${names.at(-1)!}`;
+}
+
 /** Of the rows. */
 type Order = Pick<Wanted, 'inOrder' | 'oneSeries'>;
 
@@ -175,7 +185,7 @@ function OrderFields({ value, hasSeveral, onChange }: { value: Order; hasSeveral
         <label className="choice">
           <input type="checkbox" checked={oneSeries} onChange={(event) => onChange({ inOrder, oneSeries: event.target.checked })} />
           <span>
-            All files are one series <span className="faint">(each goes on where the one before ends)</span>
+            All files are one series <span className="faint">(each goes on where the one before it ends)</span>
           </span>
         </label>
       )}

@@ -1,7 +1,7 @@
 import { BUILT_IN_DATASETS, DATASET_NAME } from '@paceline/spec';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { BUILT_IN_NAMES, columnsIn, DECIMALS, DELIMITERS, isName, isTableOfText, nameOf } from './import-options.js';
+import { BUILT_IN_NAMES, columnsIn, DECIMALS, DELIMITERS, inNameOrder, isName, isTableOfText, nameOf } from './import-options.js';
 import { parseReference, trainCommand, versionIn } from './versions.js';
 
 describe('the name of a dataset', () => {
@@ -48,6 +48,11 @@ describe('columns of a file, by its beginning', () => {
     expect(columnsIn('a.jsonl', '{"text":"cut')).toEqual([]);
     expect(columnsIn('a.parquet', 'PAR1')).toEqual([]);
   });
+});
+
+it('files stand in the order of their names, whatever order a browser gives them in', () => {
+  const files = ['day-10.csv', 'day-2.csv', 'day-1.csv'].map((name) => ({ name }));
+  expect(inNameOrder(files).map(({ name }) => name)).toEqual(['day-1.csv', 'day-2.csv', 'day-10.csv']);
 });
 
 describe('versions', () => {

@@ -22,7 +22,7 @@ export function nameOf(fileName: string): string {
 export const SPLITS = [
   { id: 'three', label: '80 % training, 10 % validation, 10 % test', shares: [0.8, 0.1, 0.1] },
   { id: 'two', label: '80 % training, 20 % test', shares: [0.8, 0.2] },
-  { id: 'none', label: 'As the names of the files say, or all for training', shares: null },
+  { id: 'none', label: 'By file names, else all for training', shares: null },
 ] as const;
 export type SplitId = (typeof SPLITS)[number]['id'];
 
@@ -48,6 +48,12 @@ export const DELIMITERS = [
   { id: 'bar', label: 'Bar |', delimiter: '|' },
 ] as const;
 export type DelimiterId = (typeof DELIMITERS)[number]['id'];
+
+const NAME_ORDER = new Intl.Collator('en', { numeric: true });
+
+/** Files in the order of their names, as the command line reads those of a folder: day-10 behind day-2. A browser gives them in any order. */
+export const inNameOrder = <T extends { readonly name: string }>(files: Iterable<T>): T[] =>
+  [...files].sort((a, b) => NAME_ORDER.compare(a.name, b.name));
 
 /** Whether a file is a table of text, whose columns and decimals may be written in several ways; what is packed counts by its name. */
 export const isTableOfText = (fileName: string): boolean => /\.(?:csv|tsv|tab|txt)(?:\.(?:gz|gzip|zst|zstd))?$/i.test(fileName);
