@@ -52,6 +52,25 @@ describe('without a strategy', () => {
     weights.dispose();
   });
 
+  it.each(['adamw', 'rmsprop_centered', 'ftrl'])('%s updates a large variable as it updates its parts', (name) => {
+    const [count, half] = [40_003, 20_001];
+    const values = (seed: number) => Float32Array.from({ length: count }, (_, i) => Math.sin(i * 12.9898 + seed));
+    const [whole, parts] = [OF_KERAS[name]!(), OF_KERAS[name]!()];
+    const all = tf.variable(tf.tensor1d(values(0)));
+    const [first, second] = [values(0).subarray(0, half), values(0).subarray(half)].map((of) => tf.variable(tf.tensor1d(of)));
+    for (let step = 1; step < 4; step++) {
+      const gradient = values(step);
+      whole.applyGradients({ [all.name]: tf.tensor1d(gradient) });
+      parts.applyGradients({
+        [first!.name]: tf.tensor1d(gradient.subarray(0, half)),
+        [second!.name]: tf.tensor1d(gradient.subarray(half)),
+      });
+    }
+    const joined = [...first!.dataSync(), ...second!.dataSync()];
+    expect(all.dataSync().findIndex((value, i) => value !== joined[i])).toBe(-1);
+    for (const each of [all, first!, second!]) each.dispose();
+  });
+
   it('gives and takes its state, and its fields, as the optimizers of tf.js do', async () => {
     const build = () => compiled(mlp(), () => optimizers.nadam({ learningRate: 0.02, weightDecay: 0.1 }));
     const [whole, first] = [build(), build()];
@@ -207,6 +226,21 @@ describe('in a strategy', () => {
   it('leaves those of tf.train alone', () => {
     expect(ruleOf(tf.train.adam(0.1))).toMatchObject({ name: 'adam' });
     expect(ruleOf(optimizers.adam())).toMatchObject({ name: 'run' });
+  });
+
+  it('takes a rate that a callback has set, as a plain fit does', async () => {
+    const build = () => compiled(mlp(), ALL['adamw without decay of biases']!);
+    const fit = async (model: tfl.Sequential) => {
+      const lower = () => void ((model.optimizer as RunOptimizer).learningRate /= 4);
+      await model.fit(rows(), oneHot(), { ...args, epochs: 3, callbacks: { onEpochEnd: lower } });
+      return weightsOf(model);
+    };
+    const [plain, unchanged] = [await fit(build()), build()];
+    await unchanged.fit(rows(), oneHot(), { ...args, epochs: 3 });
+    const strategy = new MirroredStrategy({ threads: 2 });
+    near(await fit(strategy.scope(build)), plain);
+    expect(() => near(weightsOf(unchanged), plain)).toThrow(); // the rate matters
+    await strategy.dispose();
   });
 
   it('goes on in tf.js where the strategy has left it', async () => {

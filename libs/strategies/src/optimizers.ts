@@ -33,9 +33,11 @@ interface NamedTensor {
 
 type Gradients = Parameters<tfc.Optimizer['applyGradients']>[0];
 
-/** Arguments and results of kernels; it grows to the largest variable and its slots. */
+/** Arguments and results of kernels, for a piece of a variable at a time: its memory is never given back. */
 let scratch: Arena | undefined;
 const SCRATCH_BYTES = 1 << 16;
+/** Elements: with its slots and its gradient a piece stays in the second-level cache. */
+const PIECE = 1 << 14;
 
 /** An optimizer of runs as one of tf.js. */
 export class RunOptimizer extends tfc.Optimizer {
@@ -81,30 +83,30 @@ export class RunOptimizer extends tfc.Optimizer {
   }
 
   private update(variable: tfc.Variable, gradient: tfc.Tensor, slots: readonly Slot[]): void {
-    const changed = [variable, ...slots.map((slot) => slot.variable)];
-    const values = [...changed, gradient];
     if (variable.size === 0) return;
-    scratch ??= Arena.create({ initialBytes: SCRATCH_BYTES, maximumBytes: ARENA_MAXIMUM_BYTES });
-    const arena = scratch;
+    const changed = [variable, ...slots.map((slot) => slot.variable)];
+    const before = [...changed, gradient].map((each) => valuesOf(each) as Float32Array);
+    const after = changed.map(() => new Float32Array(variable.size));
+    const arena = (scratch ??= Arena.create({ initialBytes: SCRATCH_BYTES, maximumBytes: ARENA_MAXIMUM_BYTES }));
     const pointers: number[] = [];
     try {
-      for (const value of values) {
-        const pointer = arena.alloc(variable.size * 4);
-        pointers.push(pointer);
-        arena.f32(pointer, variable.size).set(valuesOf(value));
-      }
+      for (const _ of before) pointers.push(arena.alloc(Math.min(variable.size, PIECE) * 4));
       const [params, ...ofSlots] = pointers as [number, ...number[]];
       const grad = ofSlots.pop()!;
-      const [count, step, rate] = [variable.size, this.iterations + 1, this.learningRate];
-      const keepsWeight = this.keepsWeight(variable.name);
-      updateOf(this.rule, 0)(arena, { params, grad, slots: ofSlots, count, step, rate, gradScale: 1, keepsWeight });
-      for (const [i, each] of changed.entries()) {
-        const tensor = tfc.tensor(arena.f32(pointers[i]!, count).slice(), each.shape, 'float32');
-        each.assign(tensor);
-        tensor.dispose();
+      const [step, rate, keepsWeight] = [this.iterations + 1, this.learningRate, this.keepsWeight(variable.name)];
+      for (let from = 0; from < variable.size; from += PIECE) {
+        const count = Math.min(PIECE, variable.size - from);
+        for (const [i, pointer] of pointers.entries()) arena.f32(pointer, count).set(before[i]!.subarray(from, from + count));
+        updateOf(this.rule, 0)(arena, { params, grad, slots: ofSlots, count, step, rate, gradScale: 1, keepsWeight });
+        for (const [i, values] of after.entries()) values.set(arena.f32(pointers[i]!, count), from);
       }
     } finally {
       for (const pointer of pointers) arena.free(pointer);
+    }
+    for (const [i, each] of changed.entries()) {
+      const tensor = tfc.tensor(after[i]!, each.shape, 'float32');
+      each.assign(tensor);
+      tensor.dispose();
     }
   }
 

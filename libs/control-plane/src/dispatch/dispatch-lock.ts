@@ -2,7 +2,7 @@
  * Which of several apis reconciles. A lock of PostgreSQL that is held as long as a connection lives says it: a process that dies frees it
  * at once. One that stands still (stopped, suspended, cut off) keeps its connection, so its holder also has to be heard over it:
  *
- *     free ── take ──> held ── beat, every tick ──> held
+ *     free ── take ──> held ── beat, once in SURE_FOR_MS ──> held
  *                        └─ nothing for HOLDER_STALE_AFTER_MS: whoever wants the lock has that connection ended, and takes it
  *
  * A holder that goes on after a stop believes for a moment that nothing has happened. Before each step of a tick it asks itself when it was heard
