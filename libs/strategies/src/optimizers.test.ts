@@ -122,6 +122,8 @@ describe('a model that was saved with its optimizer', () => {
     const { rule } = loaded.optimizer as RunOptimizer;
     expect(rule.spec).toEqual((model.optimizer as RunOptimizer).rule.spec);
     expect(rule.spec).toMatchObject({ weightDecayExclude: patterns });
+    // As libs/client reads it.
+    expect(model.optimizer.getConfig()).toMatchObject({ weightDecayExclude: patterns.map((name) => ({ name })) });
   });
 
   it('whose state is of other layers is refused in the first step', async () => {

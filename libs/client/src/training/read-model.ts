@@ -136,6 +136,13 @@ function shapeOf(what: string, shape: readonly (number | null)[]): number[] {
 /** How the names of classes of the library's optimizers begin. */
 const OF_RUNS = 'paceline.';
 
+/** One of `optimizers` of the library: its configuration is that of a run, but for patterns, which stand in fields called `name`. */
+function ofRuns(name: string, config: object = {}): OptimizerInput {
+  const { weightDecayExclude: patterns, ...fields } = config as { readonly weightDecayExclude?: readonly { readonly name: string }[] };
+  const excluded = patterns && { weightDecayExclude: patterns.map((pattern) => pattern.name) };
+  return { name, ...fields, ...excluded } as OptimizerInput;
+}
+
 /** The fields of the optimizers of tf.js 4. Their names are private in its types. */
 function optimizerOf(given: unknown): OptimizerInput {
   const optimizer = given as Record<string, number & boolean> & { getClassName?(): string; getConfig?(): object };
@@ -144,8 +151,7 @@ function optimizerOf(given: unknown): OptimizerInput {
     Object.hasOwn(optimizer.constructor, 'className') &&
     ['applyGradients', 'minimize'].every((method) => !Object.hasOwn(optimizer, method));
   const name = own ? (optimizer.getClassName?.() ?? '') : '';
-  // One of `optimizers` of the library: its configuration is that of a run.
-  if (name.startsWith(OF_RUNS)) return { name: name.slice(OF_RUNS.length), ...optimizer.getConfig?.() } as OptimizerInput;
+  if (name.startsWith(OF_RUNS)) return ofRuns(name.slice(OF_RUNS.length), optimizer.getConfig?.());
   switch (name) {
     case 'SGD':
       return { name: 'sgd', learningRate };

@@ -37,7 +37,7 @@ it('one of the optimizers of the library is that of the run, with all of its fie
   class AdamW {
     static readonly className = 'paceline.adamw';
     getClassName = (): string => AdamW.className;
-    getConfig = (): object => ({ learningRate: 0.02, beta1: 0.9, weightDecay: 0.1, weightDecayExclude: ['*/bias'] });
+    getConfig = (): object => ({ learningRate: 0.02, beta1: 0.9, weightDecay: 0.1, weightDecayExclude: [{ name: '*/bias' }] });
   }
   const { optimizer } = (await readModel(modelOf({ optimizer: new AdamW() }))).spec;
   expect(optimizer).toEqual({ name: 'adamw', learningRate: 0.02, beta1: 0.9, weightDecay: 0.1, weightDecayExclude: ['*/bias'] });
