@@ -93,7 +93,7 @@ describe('without a strategy', () => {
 });
 
 /** As a file has it. */
-async function saved(model: tfl.LayersModel): Promise<tf.io.IOHandlerSync | tf.io.IOHandler> {
+async function saved(model: tfl.LayersModel): Promise<tf.io.IOHandler> {
   let artifacts: tf.io.ModelArtifacts | undefined;
   const keep = async (given: tf.io.ModelArtifacts): Promise<tf.io.SaveResult> => {
     artifacts = { ...given, trainingConfig: JSON.parse(JSON.stringify(given.trainingConfig)) as tf.io.TrainingConfig };
