@@ -69,7 +69,7 @@ export interface Gate {
 export interface Joined {
   /** For a process that comes for the place of a lost one; undefined for one that was there from the beginning. */
   readonly offer: Offer | undefined;
-  /** Comes for it again. @throws MemberLostError when nobody offers it within the deadline */
+  /** Comes for it again. @throws MemberLostError `few` when nobody offers it within the deadline */
   apply(deadlineMs: number): Promise<Offer>;
   /** From now on those that go on ask for this process: it says no more that it has nothing to do with them. */
   awaits(): void;
@@ -126,7 +126,11 @@ export async function joinGroup(options: JoinOptions): Promise<Joined> {
   const apply = async (deadlineMs: number): Promise<Offer> => {
     joining.stop();
     joining = new Joining({ ...options, deadlineMs }, gate);
-    await joining.complete();
+    await joining.complete().catch((error: unknown) => {
+      joining.stop();
+      // Nobody is there who could be asked again.
+      throw error instanceof MemberLostError ? new MemberLostError(error.members, error.message, 'few') : error;
+    });
     if (joining.offer) return joining.offer;
     joining.stop();
     throw new MemberLostError([], 'all others have begun anew while this process came for its place: start it again', 'few');

@@ -20,6 +20,8 @@ export interface Setting {
   readonly topology: Topology;
   readonly hosts: readonly string[];
   readonly deadlineMs: number;
+  /** A process that comes anew waits for so long; default: deadlineMs. */
+  readonly enterDeadlineMs?: number;
 }
 
 /** Takes a member away: it says nothing more. */
@@ -241,11 +243,20 @@ export function parametersAfter(steps: number, replicas: number): Float32Array {
 /** One member begins. @param secret of a stranger */
 export async function trainee(setting: Setting, self: number, network: Network, secret = SECRET, joinMs = 20_000): Promise<Trainee> {
   const names = Array.from({ length: setting.members }, (_, i) => `worker ${i}`);
-  const { deadlineMs } = setting;
+  const { deadlineMs, enterDeadlineMs = deadlineMs } = setting;
   const common = { names, group: groupId(names), secret, clock: processClock, mayReplace: true };
   const joined = await joinGroup({ ...common, self, transport: network.transport(self), deadlineMs: joinMs });
   const told = (): Uint8Array => new Uint8Array(50_001); // in pieces
-  const membership = new Membership({ joined, self, names, clock: processClock, deadlineMs, onMemberLoss: 'continue', told });
+  const membership = new Membership({
+    joined,
+    self,
+    names,
+    clock: processClock,
+    deadlineMs,
+    enterDeadlineMs,
+    onMemberLoss: 'continue',
+    told,
+  });
   return new Trainee(self, setting, membership, joined);
 }
 

@@ -27,7 +27,7 @@ export interface MembershipOptions {
   readonly told?: (from: number) => Uint8Array;
   /** Whether all of that can be told now. */
   readonly mayEnter?: () => boolean;
-  /** A process that comes anew waits for so long to be let in. */
+  /** A process that comes anew waits for so long for a member that lets it in, and then for so long to be let in. Default: deadlineMs. */
   readonly enterDeadlineMs?: number;
 }
 
@@ -134,12 +134,9 @@ export class Membership {
     const { joined } = this.options;
     this.completed = known;
     this.next = undefined;
-    const { clock, enterDeadlineMs = this.options.deadlineMs } = this.options;
-    const untilMs = clock.now() + enterDeadlineMs;
-    return this.asked(async (applicant) => {
+    return this.asked(async (applicant, untilMs) => {
       for (;;) {
-        if (clock.now() > untilMs)
-          throw new MemberLostError([], `waited ${enterDeadlineMs} ms for the others to let this process in`, 'few');
+        this.checkDue(untilMs);
         joined.awaits();
         const members = await applicant.enter();
         if (!members) {
@@ -155,25 +152,39 @@ export class Membership {
     });
   }
 
-  /** Something that a member is asked; when it is gone, or has gone on without this process, another one is. */
-  private async asked<T>(ask: (applicant: Applicant) => Promise<T>): Promise<T> {
-    const { joined, names, clock, deadlineMs } = this.options;
+  private get enterDeadlineMs(): number {
+    return this.options.enterDeadlineMs ?? this.options.deadlineMs;
+  }
+
+  /** @throws MemberLostError `few` when nobody has let this process in for so long */
+  private checkDue(untilMs: number, last?: Error): void {
+    if (this.options.clock.now() <= untilMs) return;
+    const why = last ? `: ${last.message}` : '';
+    throw new MemberLostError([], `waited ${this.enterDeadlineMs} ms for the others to let this process in${why}`, 'few');
+  }
+
+  /** Something that a member is asked; when it is gone, or has gone on without this process, another one is, until the deadline. */
+  private async asked<T>(ask: (applicant: Applicant, untilMs: number) => Promise<T>): Promise<T> {
+    const { joined, names, clock } = this.options;
+    const untilMs = clock.now() + this.enterDeadlineMs;
     for (;;) {
       if (!this.applicant) {
-        const offer = this.firstOffer ?? (await joined.apply(deadlineMs));
+        const offer = this.firstOffer ?? (await joined.apply(this.enterDeadlineMs));
         this.firstOffer = undefined;
         this.applicant = new Applicant(offer, names[offer.member]!, clock);
       }
       try {
-        return await ask(this.applicant);
+        return await ask(this.applicant, untilMs);
       } catch (error) {
         if (!(error instanceof MemberLostError) || error.kind === 'few' || error.kind === 'differs' || this.hasLeft) throw error;
         this.applicant?.close();
         this.applicant = undefined;
+        this.checkDue(untilMs, error);
         await this.soon();
       }
     }
   }
+
   private soon(): Promise<void> {
     return new Promise((resolve) => void this.options.clock.after(ASK_AGAIN_MS, resolve));
   }

@@ -210,7 +210,7 @@ describe('who is not let in', () => {
   });
 
   it('a process whose others end while it learns what they did', async () => {
-    const training = new Training({ ...SETTING, steps: 40, deadlineMs: 1_500 });
+    const training = new Training({ ...SETTING, steps: 40, enterDeadlineMs: 1_500 });
     await training.begin();
     await training.until(2);
     training.lose(2);
@@ -218,7 +218,8 @@ describe('who is not let in', () => {
     const made = await trainee(training.setting, 2, training.network);
     expect((await made.membership.told(0)).length).toBe(50_001);
     await training.ended();
-    await expect(made.membership.enter(0)).rejects.toThrow(/waited 1500 ms for .*worker 0 .* to join/);
+    const message = expect.stringMatching(/waited 1500 ms for .*worker 0 .* to join/) as string;
+    await expect(made.membership.enter(0), 'it does not ask for ever').rejects.toMatchObject({ kind: 'few', message });
   });
 });
 

@@ -72,9 +72,18 @@ describe('a process that was started again', () => {
   });
 
   it('asks again when it was not let in, from what it knows', () => {
-    const { does, asked, laidOut } = begun([lines('a'), new NotLetIn(), lines('b'), { last: lines('c') }]);
+    const { does, asked, laidOut } = begun([lines('a'), new NotLetIn('worker 0 was lost'), lines('b'), { last: lines('c') }]);
     expect(['a', 'b', 'c', 'd'].map(does)).toEqual(['not done', 'not done', 'not done', 'done']);
     expect([asked, laidOut]).toEqual([['more 0', 'enter 1', 'more 1', 'enter 2'], [2]]);
+  });
+
+  it('does not ask for ever: each time costs the others the operation in hand', () => {
+    const { does, asked } = begun([lines('a'), ...Array.from({ length: 20 }, () => new NotLetIn('worker 0 was lost'))]);
+    does('a');
+    expect(() => does('b')).toThrow(
+      'worker 1 cannot take part again: 5 times the others went on without it before it had their state: worker 0 was lost',
+    );
+    expect(asked.filter((each) => each.startsWith('more'))).toHaveLength(5);
   });
 
   it('ends where it does something else, and says what', () => {

@@ -54,6 +54,8 @@ export const arraysIn = (bytes: Uint8Array): ReplicaArray[] =>
 
 /** An answer of fewer lines says that this process is about where the others are. */
 const FEW_LINES = 200;
+/** Each time costs the others the operation in hand. */
+const MOST_REFUSALS = 5;
 
 /** What of the group it needs. */
 export interface CourseGroup {
@@ -90,6 +92,7 @@ export class MemberCourse implements Course {
   private lastCount = Infinity;
   private view: NextView | undefined;
   private left: string | undefined;
+  private refusals = 0;
 
   constructor(
     private readonly pool: Failing,
@@ -184,6 +187,8 @@ export class MemberCourse implements Course {
         this.further();
       } catch (error) {
         if (!(error instanceof NotLetIn)) throw error;
+        if (++this.refusals === MOST_REFUSALS)
+          this.fail(`${MOST_REFUSALS} times the others went on without it before it had their state: ${error.message}`);
         this.view = undefined;
         this.lastCount = Infinity;
       }

@@ -437,7 +437,7 @@ export class GroupThread {
     if (!waitFor(this.cells, ANSWERED, this.answers, () => this.isGone)) pool.fail(new ThreadError('the thread of the group has ended'));
     const answers = this.drain();
     const [fault] = answers.filter(({ kind }) => !ANSWERS.has(kind));
-    if (fault?.kind === 'not-let-in') throw new NotLetIn();
+    if (fault?.kind === 'not-let-in') throw new NotLetIn(fault.why);
     if (fault?.kind === 'view') throw new MembersChanged(`view ${fault.view.number}`);
     if (fault) pool.fail(this.lost ?? new ThreadError(fault.kind === 'failed' || fault.kind === 'fault' ? fault.message : fault.kind));
     return answers.flatMap((answer) => (answer.kind === 'ok' ? (answer.shared ?? []) : []));

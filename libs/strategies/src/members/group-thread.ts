@@ -93,7 +93,7 @@ group.catch(() => undefined); // whoever asks next is told
 
 function faultOf(error: unknown): FromGroupThread {
   const isLost = error instanceof ViewChangedError || (error instanceof MemberLostError && error.kind !== 'few');
-  if (isLost && present?.group.isNew) return { kind: 'not-let-in' };
+  if (isLost && present?.group.isNew) return { kind: 'not-let-in', why: error.message };
   if (error instanceof ViewChangedError) return { kind: 'view', view: error.view };
   if (error instanceof MemberLostError) return { kind: 'lost', members: error.members, message: error.message };
   if (error instanceof ClusterError) return { kind: 'cluster', message: error.message };

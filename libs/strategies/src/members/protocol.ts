@@ -117,7 +117,7 @@ export type FromGroupThread =
   | ({ readonly kind: 'told' } & Told)
   | { readonly kind: 'entered'; readonly view: NextView }
   /** The others have gone on without this process before it had their state: it asks them again. */
-  | { readonly kind: 'not-let-in' }
+  | { readonly kind: 'not-let-in'; readonly why: string }
   | { readonly kind: 'lost'; readonly members: readonly number[]; readonly message: string }
   | { readonly kind: 'fault'; readonly message: string }
   | Extract<FromThread, { kind: 'failed' }>;
