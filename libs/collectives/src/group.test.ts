@@ -381,6 +381,23 @@ describe('a group', () => {
     for (const { members } of await errors) expect(members).toEqual([2]);
   });
 
+  it('takes others that are silent for lost too, when it is told of one of them: they are not waited for one after the other', async () => {
+    const { clock, pass } = wound();
+    const stopped: Clock = { ...clock, every: () => () => undefined };
+    const told = async (silentMs: number): Promise<readonly number[]> => {
+      const groups = groupsInMemory(5, { clock: (self) => (self < 3 ? clock : stopped), deadlineMs: 2000 });
+      const operations = groups.map((group) => group.run({ what: 'step 1', operations: [] }).catch((error: MemberLostError) => error));
+      await Promise.all(operations);
+      const second = groups.slice(0, 3).map((group) => group.run({ what: 'step 2', operations: [] }));
+      const ends = second.map((operation) => operation.catch((error: MemberLostError) => error));
+      for (let ms = 0; ms < silentMs; ms += 100) await pass(100);
+      groups[0]!.fail(new MemberLostError([3], 'waited for worker 3'));
+      return ((await ends[1]) as MemberLostError).members;
+    };
+    expect(await told(1_500)).toEqual([3, 4]);
+    expect(await told(500), 'nobody is silent yet').toEqual([3]);
+  });
+
   it('goes on after a stall of the whole process, however long', async () => {
     const { clock, pass } = wound();
     const groups = groupsInMemory(2, { clock, deadlineMs: 500 });

@@ -89,6 +89,8 @@ export class Group {
   private active: Active | undefined;
   private lost: MemberLostError | undefined;
   private progress = 0;
+  /** Members that this one has heard nothing of for half a deadline, in the present operation. */
+  private silent: readonly number[] = [];
   private cancelLook: CancelTimer | undefined;
   private cancelBeat: CancelTimer | undefined;
   /** Heard when the group ends, also between two operations. */
@@ -213,7 +215,9 @@ export class Group {
         const text =
           root === this.options.self ? `${by} has given this member up: ${message.message}` : `${message.message} (said by ${by})`;
         const kind: LossKind = message.code === CODES.differs ? 'differs' : root === this.options.self ? 'out' : 'gone';
-        this.fail(new MemberLostError([root], text, kind));
+        // Who says it names one of them: the others that are silent here too are not waited for once more.
+        const also = kind === 'gone' ? this.silent.filter((member) => member !== root && member !== peer.member) : [];
+        this.fail(new MemberLostError([root, ...also], text, kind));
         break;
       }
       case 'heartbeat':
@@ -317,7 +321,9 @@ export class Group {
     const clock = new StallTolerantClock(this.options.clock);
     clock.isDue(); // a stall before the first look gets its grace too
     const { deadlineMs } = this.options;
-    let [seen, sinceMs] = [-1, clock.now()];
+    const beganMs = clock.now();
+    let [seen, sinceMs] = [-1, beganMs];
+    this.silent = [];
     this.cancelLook?.();
     this.cancelLook = this.options.clock.every(LOOK_MS, () => {
       const isDue = clock.isDue();
@@ -327,6 +333,8 @@ export class Group {
         const { receivedBytes: bytes } = peer.link.connection;
         if (bytes !== peer.heard.bytes) peer.heard = { bytes, atMs: now };
       }
+      const isSilent = ({ heard }: Peer): boolean => now - Math.max(heard.atMs, beganMs) > deadlineMs / 2;
+      this.silent = isDue ? this.peers.filter(isSilent).map(({ member }) => member) : [];
       if (progress !== seen) [seen, sinceMs] = [progress, now];
       else if (isDue && now - sinceMs >= deadlineMs) this.fail(this.late(now));
     });

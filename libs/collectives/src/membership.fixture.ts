@@ -9,7 +9,7 @@ import { groupId } from './proof.js';
 import type { Topology } from './routes.js';
 import { Spread } from './spread.js';
 import type { NextView } from './views.js';
-import { whileItMay } from './silenced.fixture.js';
+import { delayed, whileItMay } from './silenced.fixture.js';
 
 export const LENGTH = 40;
 
@@ -70,7 +70,11 @@ export class Network {
   private readonly cut = new Set<string>();
   private readonly ends: { readonly pair: string; readonly end: Connection }[] = [];
 
-  constructor(private readonly losses: readonly Loss[]) {}
+  constructor(
+    private readonly losses: readonly Loss[],
+    /** How much later comes what is said; undefined: at once. */
+    private readonly delayMs?: () => number,
+  ) {}
 
   /** Two members do not reach each other, and their connection ends. */
   sever(...pairs: readonly (readonly [number, number])[]): void {
@@ -115,7 +119,8 @@ export class Network {
           throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
         const [one, other] = memoryPair({ lingerMs: 500 }).map((end) => {
           this.ends.push({ pair, end });
-          return whileItMay(end, () => !this.cut.has(pair));
+          const said = whileItMay(end, () => !this.cut.has(pair));
+          return this.delayMs ? delayed(said, this.delayMs) : said;
         }) as [Connection, Connection];
         if (!loss.isLost) listener(loss.end(other));
         else if (isTaken) listener(other);

@@ -16,9 +16,12 @@ class Training {
   all: Trainee[] = [];
   private readonly running = new Set<Trainee>();
 
-  constructor(readonly setting: Setting = SETTING) {
+  constructor(
+    readonly setting: Setting = SETTING,
+    delayMs?: () => number,
+  ) {
     this.losses = Array.from({ length: setting.members }, () => new Loss(undefined));
-    this.network = new Network(this.losses);
+    this.network = new Network(this.losses, delayMs);
   }
 
   /** @param stepMs what a step takes at least */
@@ -113,6 +116,24 @@ describe('a member is lost, and comes again', () => {
     await training.ended();
     training.expectEqual();
     for (const { views } of made) expect(views.at(-1)!.members).toEqual([0, 1, 2, 3]);
+  });
+
+  it.each(IS_SOAK ? [0, 1, 2] : [0])('member %i, over a network on which everything takes up to 40 ms', async (victim) => {
+    let [messages, seed] = [0, victim + 1];
+    const delayMs = (): number => {
+      messages++;
+      seed = (seed * 48_271) % 2_147_483_647;
+      return seed % 40;
+    };
+    const training = new Training({ ...SETTING, steps: 40, deadlineMs: 16_000 }, delayMs);
+    await training.begin();
+    await training.until(3, (victim + 1) % 3);
+    training.lose(victim);
+    const made = await training.start(victim);
+    await training.ended();
+    training.expectEqual();
+    expect(made.views.at(-1)).toMatchObject({ members: [0, 1, 2], entrant: { member: victim } });
+    expect(messages, 'they have gone over that network').toBeGreaterThan(1_000);
   });
 
   it('again and again', async () => {
