@@ -88,3 +88,47 @@ describe('a process that is started again', () => {
     expect(one).toMatchObject({ begun: 160, members: { lost: [{ index: 2 }], joined: [] } });
   }, 200_000);
 });
+
+/** The second process ends itself at a batch in its first life. The pipeline has 4 batches, of which each is ready after a while. */
+const TRAIN_DATASET = `${BUILD}
+const given = { replicas: 4, threads: 1 };
+const strategy = process.env.TF_CONFIG ? new MultiWorkerMirroredStrategy({ ...given, onMemberLoss: 'continue' }) : new MirroredStrategy(given);
+const model = strategy.scope(() => build());
+const { LIFE } = process.env;
+let batches = 0;
+let read = 0;
+const onBatchBegin = async () => {
+  if (!strategy.task || strategy.isCatchingUp) return;
+  if (strategy.task.index === 1 && LIFE === '1' && ++batches === 6) process.kill(process.pid, 'SIGKILL');
+  if (strategy.members.lost.length > strategy.members.joined.length) await new Promise((resolve) => setTimeout(resolve, 100));
+};
+const dataset = {
+  size: 4,
+  iterator: async () => {
+    let from = 0;
+    return {
+      next: async () => {
+        if (from >= 150) return { done: true, value: null };
+        const size = Math.min(40, 150 - from);
+        const value = { xs: tf.slice(xs, [from, 0], [size, 8]), ys: tf.slice(ys, [from, 0], [size, 1]) };
+        from += 40;
+        read++;
+        await new Promise((resolve) => setTimeout(resolve, 2));
+        return { done: false, value };
+      },
+    };
+  },
+};
+const { history } = await model.fitDataset(dataset, { epochs: 40, verbose: 0, validationData: dataset, callbacks: new tf.CustomCallback({ onBatchBegin }) });
+say({ history, read, digest: await digest(model), members: strategy.members });
+await strategy.dispose();
+`;
+
+it('in fitDataset reads its pipeline again from the beginning, and comes to the same', async () => {
+  const [expected] = await results([programs.start(TRAIN_DATASET)]);
+  const all = await results(await startedAgain({ victim: 1, step: 6 }, TRAIN_DATASET, 2));
+  for (const { members, ...result } of all) {
+    expect({ ...result, members: undefined }).toEqual({ ...expected, members: undefined });
+    expect((members as { joined: unknown[] }).joined).toMatchObject([{ type: 'worker', index: 1 }]);
+  }
+}, 200_000);
