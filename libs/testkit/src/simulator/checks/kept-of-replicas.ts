@@ -29,7 +29,7 @@ interface KeptPart {
   readonly isStandby: boolean;
   readonly restore: { readonly round: number } | undefined;
   readonly shard: object;
-  readonly run: { readonly place: { readonly isPrimary: boolean } };
+  readonly run: { readonly place: { readonly isPrimary: boolean }; readonly job: { readonly servers: number } };
 }
 
 interface KeptRun {
@@ -212,13 +212,14 @@ export class KeptOfReplicas {
   }
 
   /** Where a shard was taken over, the decision may be that of what its former primary had gathered. */
-  private decided({ attempt, name }: KeptPart, round: number, decision: RoundDecision | undefined): void {
+  private decided(part: KeptPart, round: number, decision: RoundDecision | undefined): void {
     if (!decision) return;
     const { checks, reference } = this.cluster;
+    const { attempt, name } = part;
     const said = textOf(decision);
     const key = `${attempt}/${round}/${said}`;
     if (this.rightly.has(key)) return;
-    const follows = this.gatheredSums(attempt, round).map((sum) => textOf(reference.decisionOf(round, sum)));
+    const follows = this.gatheredSums(part, round).map((sum) => textOf(reference.decisionOf(round, sum)));
     checks.expect(
       follows.includes(said),
       'I8',
@@ -228,12 +229,13 @@ export class KeptOfReplicas {
   }
 
   /** Sums of all chunks in a round, one for each way to take every shard's from a server that has gathered them. */
-  private gatheredSums(attempt: number, round: number): Float32Array[] {
+  private gatheredSums({ attempt, run: { job } }: KeptPart, round: number): Float32Array[] {
     const { run } = this.cluster;
     const whole = (part: KeptPart) =>
       part.memory.chunks.map(({ index }) => ({ index, sum: this.sum(this.gathered.get(part)!, round, index, 0, run.shape.replicas) }));
     let ways = [new Float32Array(run.layout.totalLength)];
-    for (let server = 0; server < run.shape.servers; server++) {
+    // Where workers hold the shards, an attempt may have fewer than the one before.
+    for (let server = 0; server < job.servers; server++) {
       const parts = [...this.gathered.keys()].filter((part) => part.attempt === attempt && part.index === server);
       const own = parts.map(whole).filter((chunks) => chunks.every(({ sum }) => sum !== undefined));
       ways = ways.flatMap((way) =>

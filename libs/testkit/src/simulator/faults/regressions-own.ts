@@ -163,6 +163,10 @@ export const OWN_REGRESSIONS: readonly Regression[] = [
     mode: 'async',
     found: 'a placement whose api could not say that it was sent was sent again when it was claimed and had left the queue',
   },
+  {
+    seed: 920906,
+    found: 'where workers hold the shards, an attempt went on with fewer of them, and the check of decisions missed the sums of the others',
+  },
   // Fourteen small chunks, and norms that are taken of all of them.
   ...([undefined, 'ef21'] as const).map((feedbackRule, i): Regression => ({
     seed: [31, 67][i]!,
