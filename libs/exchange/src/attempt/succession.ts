@@ -13,6 +13,8 @@ export interface Succession {
   readonly ledgerFrom: number;
   /** Examples of the rounds of this attempt before that, in updates and left out. */
   readonly ledger?: { readonly examples: number; readonly dropped: number } | undefined;
+  /** Mode sync: rounds of this attempt that were decided to be left out, as its shard has heard. */
+  readonly leftOut?: readonly number[] | undefined;
   /** Rounds in the newest checkpoint that the control plane knows. */
   readonly newest: number;
   /** Term of each shard, by index, when the arbiter answered. A server that led it in an older term was replaced. */

@@ -13,8 +13,8 @@ export interface ShardMachine extends Follower {
   readonly table: { readonly state: string };
   numbers(): FrameNumbers;
   chunkIndices(): readonly number[];
-  /** The members as this shard knows them, for a coordinator that begins here. */
-  known(): { readonly view: number; readonly members: Members };
+  /** The members as this shard knows them, and mode sync: rounds that were left out while it was a standby, for a coordinator that begins here. */
+  known(): { readonly view: number; readonly members: Members; readonly leftOut?: readonly number[] };
 
   // ---- workers and collectors ----
 

@@ -52,3 +52,15 @@ test('a coordinator that takes over is told the decision before the round is red
   const { shard } = promoted([1]);
   expect(shard.standing()).toMatchObject({ round: 0, isReduced: false, decision });
 });
+
+test('a standby knows which rounds were left out, for the ledger of a coordinator that begins there', () => {
+  const { shard } = shardOf(CHUNKS, 1, undefined, false, { twoPhase: { hasBackups: false } });
+  shard.onView(1, members);
+  const commit = (round: number) => shard.followOrder({ type: 'commit', round, view: 1, term: 1, members });
+  for (const round of [0, 1]) {
+    shard.followOrder({ ...decided, round, skip: true });
+    commit(round);
+  }
+  shard.followOrder({ ...decided, round: 0, skip: true }); // once more, and late
+  expect(shard.known().leftOut).toEqual([0, 1]);
+});

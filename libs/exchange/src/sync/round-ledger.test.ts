@@ -7,15 +7,16 @@ import { RoundLedger } from './round-ledger.js';
 const schedule = { totalRounds: 20, examplesIn: (round: number) => 10 + round, epochOf: () => 0, replicaExamples: () => 1 };
 const examplesBefore = (round: number): number => Array.from({ length: round }, (_, k) => 10 + k).reduce((sum, each) => sum + each, 0);
 
-function taken(round: number, ledgerFrom: number, stored?: { examples: number; dropped: number }) {
+function taken(round: number, ledgerFrom: number, stored?: { examples: number; dropped: number }, leftOut?: readonly number[]) {
   const journal = new Journal({ now: () => 0, ledgerRounds: 1 });
   const ledger = new RoundLedger(schedule, journal, () => 0);
-  ledger.succeed(round, ledgerFrom, stored);
+  ledger.succeed(round, ledgerFrom, stored, leftOut);
   const entries = () => journal.batch(1_000);
   return {
     ledger,
     rows: () => entries().flatMap((entry) => (entry.kind === 'ledger' ? [[entry.fromRound, entry.toRound, entry.examples]] : [])),
     metrics: () => entries().flatMap((entry) => (entry.kind === 'metric' ? [entry.round] : [])),
+    skipped: () => entries().flatMap((entry) => (entry.kind === 'event' && entry.type === 'round.skipped' ? [entry.data] : [])),
     gaps: () => entries().flatMap((entry) => (entry.kind === 'event' && entry.type === 'journal.gap' ? [entry.data] : [])),
   };
 }
@@ -42,6 +43,26 @@ test('a successor counts what was left out before, as the control plane has stor
   ledger.succeed(5, 4, { examples: 21, dropped: 9 });
   expect(ledger.trainedExamples).toBe(100 + 21 + 14);
   expect(ledger.state().exceptions).toEqual([...first.exceptions, { round: 3, examples: 9, why: SEVERAL }]);
+});
+
+test('a successor counts no examples of rounds that its shard knows to be left out', () => {
+  const { ledger, rows, skipped } = taken(6, 3, { examples: 21, dropped: 12 }, [2, 4, 6]);
+  expect(rows()).toEqual([
+    [3, 3, 13],
+    [4, 4, 0],
+    [5, 5, 15],
+  ]);
+  expect(skipped()).toEqual([{ round: 4, examples: 14 }]);
+  expect(ledger.state()).toMatchObject({
+    examples: 21 + 13 + 15,
+    exceptions: [
+      { round: 2, examples: 12 },
+      { round: 4, examples: 14 },
+    ],
+  });
+  const unstored = taken(6, 3, undefined, [1, 4]);
+  expect(unstored.ledger.trainedExamples).toBe(examplesBefore(6) - 11 - 14);
+  expect(unstored.skipped()).toEqual([{ round: 4, examples: 14 }]);
 });
 
 test('with everything stored there is nothing to write, and no gap', () => {

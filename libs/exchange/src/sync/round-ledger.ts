@@ -134,17 +134,25 @@ export class RoundLedger {
   /**
    * A coordinator takes over in round `round`: the rows of committed rounds that are not stored are written again from the schedule.
    * What their contributions said is gone with the coordinator before.
-   * @param stored what the control plane has of the rounds of this attempt before `ledgerFrom`; without it nothing was left out of them
+   * @param stored what the control plane has of the rounds of this attempt before `ledgerFrom`; without it that follows from `leftOut`
+   * @param leftOut rounds that changed nothing
    */
-  succeed(round: number, ledgerFrom: number, stored?: { readonly examples: number; readonly dropped: number }): void {
+  succeed(
+    round: number,
+    ledgerFrom: number,
+    stored?: { readonly examples: number; readonly dropped: number },
+    leftOut: readonly number[] = [],
+  ): void {
+    const skipped = new Set(leftOut);
     this.storedTo = ledgerFrom;
     this.countedTo = stored ? ledgerFrom : 0;
     if (stored) this.trainedExamples += stored.examples;
     else this.trainedExamples = 0;
     if (stored && stored.dropped > 0) keepException(this.exceptions, { round: ledgerFrom - 1, examples: stored.dropped, why: SEVERAL });
-    for (let k = stored ? ledgerFrom : 0; k < round; k++) this.trainedExamples += this.schedule.examplesIn(k);
-    for (let k = ledgerFrom; k < round; k++)
-      this.journal.append({ kind: 'ledger', fromRound: k, toRound: k, examples: this.schedule.examplesIn(k) });
+    for (let k = stored ? ledgerFrom : 0; k < round; k++) {
+      if (skipped.has(k)) this.skip(k);
+      else this.succeedRow(k);
+    }
     if (ledgerFrom >= round) return;
     this.journal.append({
       kind: 'event',
@@ -152,6 +160,12 @@ export class RoundLedger {
       message: `no metrics of rounds ${ledgerFrom} to ${round - 1}: their coordinator is gone`,
       data: { fromRound: ledgerFrom, toRound: round - 1 },
     });
+  }
+
+  private succeedRow(round: number): void {
+    const examples = this.schedule.examplesIn(round);
+    this.trainedExamples += examples;
+    if (round >= this.storedTo) this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples });
   }
 
   /** Round `round` is committed, but what its contributions said is not known. */

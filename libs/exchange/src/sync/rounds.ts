@@ -236,8 +236,8 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     attempt.view = view;
     for (const server of reduced) present.reduced.add(server);
     if (decision && present.agreement) present.agreement.decision = decision;
-    const { ledgerFrom, ledger } = this.options.succession!;
-    this.ledger.succeed(round, ledgerFrom, ledger);
+    const { ledgerFrom, ledger, leftOut } = this.options.succession!;
+    this.ledger.succeed(round, ledgerFrom, ledger, leftOut);
     const message = `the standby of parameter server 0 coordinates from round ${round} on, term ${attempt.term}`;
     attempt.event('standby.promoted', message, { server: 0, term: attempt.term, round, view });
     if (behind) attempt.servers.send(this.lastCommit(), attempt.numbers());
@@ -267,8 +267,8 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     if (!rows || !this.isValidated()) return;
     const validation = this.validationPoint();
     const sinceMs = spans.now();
-    if (this.isUnseen) ledger.commitUnseen(attempt.round, validation);
-    else if (present.agreement?.decision?.skip) ledger.skip(attempt.round, validation);
+    if (present.agreement?.decision?.skip) ledger.skip(attempt.round, validation);
+    else if (this.isUnseen) ledger.commitUnseen(attempt.round, validation);
     else ledger.commit(attempt.round, rows, validation);
     const wasUnseen = this.isUnseen;
     this.isUnseen = false;

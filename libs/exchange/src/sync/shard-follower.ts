@@ -9,7 +9,13 @@ import type { ShardRound } from './shard-round.js';
 import type { SHARD_ROWS, ShardState } from './shard-table.js';
 import type { StateTable } from '../attempt/state-table.js';
 
+/** Those that the control plane has not stored are few: it stores what a run has done several times a second. */
+const MOST_LEFT_OUT = 10_000;
+
 export class ShardFollower {
+  /** Rounds that were decided to be left out, the newest of them, in their order. */
+  readonly leftOut: number[] = [];
+
   constructor(
     private readonly round: ShardRound,
     private readonly table: StateTable<ShardState, typeof SHARD_ROWS>,
@@ -39,8 +45,10 @@ export class ShardFollower {
 
   /** Plan two-phase: what comes next is applied like this, or not at all. Returns the chunks that are done with it. */
   decide({ round, ...decision }: MessageOf<'decision'>): number[] {
-    const { chunks, generations } = this.round;
-    if (round !== this.round.number || this.table.state !== 'GATHERING') return [];
+    const { chunks, generations, number } = this.round;
+    if (round === number && decision.skip && this.leftOut.at(-1) !== round) this.leftOut.push(round);
+    if (this.leftOut.length > MOST_LEFT_OUT) this.leftOut.shift();
+    if (round !== number || this.table.state !== 'GATHERING') return [];
     this.round.decision = copyOf(decision);
     if (!decision.skip) return [];
     for (const chunk of chunks) if (!generations.next(chunk.place)) this.round.make(chunk, undefined);

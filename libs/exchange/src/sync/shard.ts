@@ -88,6 +88,10 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     return this.present.number;
   }
 
+  override known(): ReturnType<ShardMachine['known']> {
+    return { ...super.known(), leftOut: [...this.follower.leftOut] };
+  }
+
   // ---- from members ----
 
   /** Admits a connection whose HELLO the gate has accepted. */

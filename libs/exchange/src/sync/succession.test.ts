@@ -204,3 +204,42 @@ test('its term is its own: that of another shard which is taken over is higher, 
   expect(coordinator.numbers().term).toBe(2);
   expect(follower.views.at(-1)?.term).toBe(2);
 });
+
+test('a round that only a worker knows to be committed is left out in the ledger where servers say so', () => {
+  const journal = new Journal({ now: () => 0, ledgerRounds: 1 });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: 1,
+      servers: 1,
+      evalExamples: 0,
+      journal,
+      now: () => 0,
+      schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
+      twoPhase: { backupReplicas: 0, decide: () => 'non-finite' },
+      succession: {
+        term: 2,
+        view: 4,
+        members: [{ id: 'w0', seat: 0, incarnation: 0, replicas: [0] }],
+        ledgerFrom: 2,
+        newest: 0,
+        leftOut: [2],
+      },
+      surroundings: surroundings(),
+    },
+    Rounds,
+  );
+  coordinator.serverJoined(0, peer().connection);
+  const decision = { skip: true, examples: 4, scale: 1, variables: [] };
+  coordinator.serverMessage(0, { type: 'standing', round: 4, view: 4, term: 2, isReduced: true, decision });
+  const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
+  const worker = { ...hello, id: 'w0', seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' };
+  coordinator.memberJoined(worker, peer().connection, { round: 5, view: 4 });
+  expect(coordinator.round).toBe(5);
+  const rows = journal.batch(100).flatMap((entry) => (entry.kind === 'ledger' ? [[entry.examples, entry.dropped ?? 0]] : []));
+  expect(rows).toEqual([
+    [0, 4],
+    [4, 0],
+    [0, 4],
+  ]);
+});

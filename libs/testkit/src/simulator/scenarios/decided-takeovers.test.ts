@@ -1,7 +1,7 @@
 /** Plan two-phase with standbys: a primary is lost when its standby has a part of the chunks of a round that is decided. */
 import { Shard } from '@paceline/exchange';
 import { expect, test } from 'vitest';
-import { events, killServer, play, round, when } from './arranged.fixture.js';
+import { events, killServer, later, play, round, when } from './arranged.fixture.js';
 import type { Cluster } from '../cluster.js';
 import { STREAMING } from '../run/gradient-shape.js';
 import type { Part } from '../actors/part.js';
@@ -70,3 +70,29 @@ test.each([
     expect(events(cluster, 'round.stalled')).toEqual([]);
   },
 );
+
+test('what the control plane has not stored is counted again by the coordinator that takes over, without the round that was left out', async () => {
+  const skipping = { ...base, shape: { ...shape, gradient: { ...STREAMING, nonFinite: 'skip' as const } } };
+  const { result, cluster } = await play(skipping, (made) => {
+    made.run.spoiled.set('3/1', { element: 3, value: Number.NaN });
+    when(
+      made,
+      () => round(made) >= 3,
+      () => {
+        made.redis.goAway();
+        later(made, 20_000, () => made.redis.comeBack());
+      },
+    );
+    when(
+      made,
+      () => round(made) >= 6,
+      () => {
+        made.network.count('kill a server');
+        killServer(made, 0);
+      },
+    );
+  });
+  expect({ outcome: result.outcome, attempts: result.attempts }).toEqual({ outcome: 'SUCCEEDED', attempts: 1 });
+  expect(events(cluster, 'standby.promoted')).toHaveLength(1);
+  expect(events(cluster, 'round.skipped').map(({ data }) => data)).toEqual([{ round: 3, examples: 8 }]);
+});
