@@ -115,7 +115,7 @@ export class DeviceSession extends ReplicaSession {
     const into = [...sums, ...(readsOutputs ? outputs : [])].map(bytesOf);
     const received = await this.link.request('step', { body, parts }, { into });
     const { losses: own } = this.checked(received.body as Stepped);
-    for (const [i, each] of replicas.entries()) losses[each] = own[i]!;
+    for (const [i, each] of replicas.entries()) losses[each] = Number(own[i]);
   }
 
   override async predict(replica: number): Promise<void> {

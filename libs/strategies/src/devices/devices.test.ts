@@ -87,6 +87,17 @@ describe('as threads', () => {
     expect(devices!.numReplicasInSync).toBe(REPLICAS);
   });
 
+  it('a loss that is no number is one here too', async () => {
+    const wrong = rows(16).dataSync().slice();
+    wrong[0] = Number.NaN;
+    const losses = await Promise.all(
+      both().map((strategy) =>
+        strategy.scope(() => compiled(mlp(), () => 'sgd', { metrics: [] })).trainOnBatch(tf.tensor2d(wrong, [16, 12]), oneHot(16)),
+      ),
+    );
+    expect(losses).toEqual([Number.NaN, Number.NaN]);
+  });
+
   it('several models go side by side, one is released, and functions of tf.js train it on', async () => {
     const digests = await Promise.all(
       both().map(async (strategy) => {

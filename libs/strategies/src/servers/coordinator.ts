@@ -13,9 +13,11 @@ import { groupPlans, type GroupPlan } from './worker-groups.js';
 import {
   CODES,
   bytesOf,
+  jsonNumber,
   textBytes,
   type About,
   type Begun,
+  type CommitShard,
   type Predict,
   type Standing,
   type Step,
@@ -223,7 +225,8 @@ export class Coordinator {
     );
     if (ends.failures.length > 0) await this.all(this.options.servers, 'drop', () => ({ body: { model, round } }));
     else {
-      this.stands(model, await this.all(this.options.servers, 'commit', () => ({ body: { model, round, count, step, rate } })));
+      const body: CommitShard = { model, round, count, step, rate: jsonNumber(rate) };
+      this.stands(model, await this.all(this.options.servers, 'commit', () => ({ body })));
       this.committed.set(model, round);
     }
     return ends;
@@ -333,7 +336,10 @@ export class Coordinator {
     const content = (worker: number) => ({ body: { ...body, served, readsOutputs: isRead }, parts: partsOf(worker) });
     const answers = await this.whileServersAreThere(() => this.all(this.options.workers, name, content, isRead ? outputs : undefined));
     const stepped = answers.map((answer) => answer.body as Stepped);
-    return { losses: Float64Array.from(stepped.flatMap(({ losses }) => losses)), failures: stepped.flatMap(({ failures }) => failures) };
+    return {
+      losses: Float64Array.from(stepped.flatMap(({ losses }) => losses.map(Number))),
+      failures: stepped.flatMap(({ failures }) => failures),
+    };
   }
 
   /**

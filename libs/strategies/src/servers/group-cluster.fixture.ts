@@ -175,10 +175,11 @@ export class Training {
     await this.coordinator.write(MODEL, { steps: 0, parameters, slots });
   }
 
-  /** @param bad a row whose target is no class */
-  async step(
-    bad?: number,
-  ): Promise<{ readonly losses: readonly number[]; readonly failures: readonly { readonly replica?: number | undefined }[] }> {
+  /** @param of a row whose target is no class, an input in place of the first one, and the learning rate */
+  async step({ bad, input, rate = 0.01 }: { readonly bad?: number; readonly input?: number; readonly rate?: number } = {}): Promise<{
+    readonly losses: readonly number[];
+    readonly failures: readonly { readonly replica?: number | undefined }[];
+  }> {
     const shared = (floats: ArrayLike<number>): SharedArrayBuffer => {
       const buffer = new SharedArrayBuffer(floats.length * 4);
       new Float32Array(buffer).set(floats);
@@ -186,14 +187,16 @@ export class Training {
     };
     const targets = Float32Array.from({ length: ROWS }, (_, i) => (i + this.steps) % CLASSES);
     if (bad !== undefined) targets[bad] = 7;
+    const given = values(ROWS * FEATURES, this.steps + 1);
+    if (input !== undefined) given[0] = input;
     const buffers = {
-      inputs: [shared(values(ROWS * FEATURES, this.steps + 1))],
+      inputs: [shared(given)],
       targets: [shared(targets)],
       weights: shared(new Float32Array(ROWS).fill(1)),
       outputs: [shared(new Float32Array(ROWS * CLASSES))],
     };
     const numbers = { model: MODEL, generation: this.generation, count: ROWS, step: this.steps + 1 };
-    const { losses, failures } = await this.coordinator.step(numbers, 0.01, buffers);
+    const { losses, failures } = await this.coordinator.step(numbers, rate, buffers);
     if (failures.length === 0) {
       this.generation++;
       this.steps++;
@@ -211,10 +214,14 @@ export class Training {
     return [...new Float32Array(outputs)];
   }
 
-  async parameters(): Promise<string> {
+  async values(): Promise<Float32Array> {
     const into = new Float32Array(this.length);
     await this.coordinator.read(MODEL, into);
-    return Buffer.from(into.buffer).toString('hex');
+    return into;
+  }
+
+  async parameters(): Promise<string> {
+    return Buffer.from((await this.values()).buffer).toString('hex');
   }
 
   get bytes(): number {

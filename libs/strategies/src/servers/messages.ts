@@ -137,9 +137,13 @@ export interface StepFailure {
   readonly message: string;
 }
 
+/** A number of a body that may be none: JSON has no NaN and no infinities, and they travel by their names. `Number` reads it. */
+export type JsonNumber = number | 'NaN' | 'Infinity' | '-Infinity';
+export const jsonNumber = (value: number): JsonNumber => (Number.isFinite(value) ? value : (String(value) as JsonNumber));
+
 export interface Stepped {
   /** For each replica of the worker the sum over its examples. */
-  readonly losses: readonly number[];
+  readonly losses: readonly JsonNumber[];
   readonly failures: readonly StepFailure[];
 }
 
@@ -169,7 +173,7 @@ export interface Sums extends OfSession {
   readonly hasFailed?: boolean;
 }
 
-export type CommitShard = OfModel & Commit;
+export type CommitShard = OfModel & Omit<Commit, 'rate'> & { readonly rate: JsonNumber };
 
 /** Codes of what is answered with an error. */
 export const CODES = {

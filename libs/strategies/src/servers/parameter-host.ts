@@ -5,6 +5,7 @@ import {
   bytesOf,
   type Begin,
   type CommitShard,
+  type JsonNumber,
   type OfSession,
   type OpenShard,
   type Sums,
@@ -90,8 +91,9 @@ export class ParameterHost {
             .map(copied),
         };
       case 'commit': {
-        const shard = this.shardOf(body as CommitShard);
-        shard.commit(body as CommitShard);
+        const commit = body as CommitShard;
+        const shard = this.shardOf(commit);
+        shard.commit({ ...commit, rate: Number(commit.rate) });
         return { body: standing(shard) };
       }
       case 'drop':
@@ -113,7 +115,7 @@ export class ParameterHost {
         return {};
       }
       case 'push':
-        shard.push(parts[0]!, (body as { readonly rate: number }).rate);
+        shard.push(parts[0]!, Number((body as { readonly rate: JsonNumber }).rate));
         return { body: standing(shard) };
       default:
         throw new TaskError('BAD_MESSAGE', `a parameter server knows no request "${name}"`);

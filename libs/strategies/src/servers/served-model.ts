@@ -19,7 +19,7 @@ import type { ThreadPool } from '../threads/thread-pool.js';
 import { keepsRest, packedSums } from '../members/packed-sums.js';
 import { GroupSums, type Below } from './group-sums.js';
 import { PackedRange } from './packed-range.js';
-import { answered, bytesOf, type Predict, type Step, type Stepped, type WorkerPlan } from './messages.js';
+import { answered, bytesOf, jsonNumber, type Predict, type Step, type Stepped, type WorkerPlan } from './messages.js';
 
 type Kind = 'inputs' | 'targets' | 'outputs';
 
@@ -253,7 +253,7 @@ export class ServedModel {
     const failures = answers.flatMap((answer) => (answer.kind === 'failed' ? [answer] : []));
     const { from, to } = this.plan.share;
     return {
-      losses: [...this.losses.subarray(from, to)],
+      losses: Array.from(this.losses.subarray(from, to), jsonNumber),
       failures: failures.map(({ replica, layer, message }) => ({ replica, layer, message: message.slice(0, 2000) })),
     };
   }

@@ -66,6 +66,17 @@ it('three workers: a last group of one, and a group whose workers send several n
   }
 });
 
+it('a loss and a learning rate that are no numbers stay so: nothing takes them for 0', async () => {
+  const training = await cluster.train(1);
+  const { losses } = await training.step({ input: Number.NaN });
+  expect(losses.some(Number.isNaN)).toBe(true);
+  training.end();
+  const another = await cluster.train(1);
+  await another.step({ rate: Number.NaN });
+  expect((await another.values()).some(Number.isNaN)).toBe(true);
+  another.end();
+});
+
 it('a codec encodes the sum of a group once: the bytes are those of the groups, and every session has the same bits', async () => {
   const [plain, one, again] = [
     await trained(1, { codec: 'int8' }),
@@ -86,7 +97,7 @@ it('a replica that fails in any worker of a group is told, nothing has changed, 
     await training.step();
     const before = await training.parameters();
     for (const replica of [3, 2, 1, 0]) {
-      const { failures } = await training.step(replica * (ROWS / WORKERS));
+      const { failures } = await training.step({ bad: replica * (ROWS / WORKERS) });
       expect(failures).toMatchObject([{ replica }]);
       expect(await training.parameters()).toBe(before);
       await training.predict();

@@ -23,6 +23,7 @@ import type { Encoded } from '../replicas/per-replica.js';
 import type { NamedFunction } from '../replicas/replica-function.js';
 import { ThreadPool } from '../threads/thread-pool.js';
 import {
+  jsonNumber,
   CODES,
   answered,
   fromBytes,
@@ -315,7 +316,7 @@ export class WorkerHost {
         const places = this.modelOf({ model: number }).places(gradient);
         const { session, deadlineMs } = this.begun!;
         await this.atAll((peer, server) =>
-          peer.request('push', { body: { model: number, session, rate }, parts: [places[server]!] }, { deadlineMs }),
+          peer.request('push', { body: { model: number, session, rate: jsonNumber(rate) }, parts: [places[server]!] }, { deadlineMs }),
         );
       },
     });
