@@ -22,7 +22,8 @@ export interface ThreadStrategyOptions extends OneDeviceOptions {
 export interface MirroredOptions extends ThreadStrategyOptions {
   /**
    * What computes the replicas. `wasm`: the engine of the compute threads. `tensorflow`: TensorFlow, once it is installed, in a process for each device. `auto`, the
-   * default: `tensorflow` where it sees GPUs and `threads` is not given, else `wasm`.
+   * default: `tensorflow` where `paceline engine install tensorflow --cuda` has installed it, there are GPUs and `threads` is not given; also for devices `gpu:…`; else
+   * `wasm`.
    */
   readonly engine?: 'auto' | 'wasm' | 'tensorflow';
   /**

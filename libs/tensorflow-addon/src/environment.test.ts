@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { engineVariables, prepareForTensorflow } from './environment.js';
+import { engineVariables, nvidiaDevices, prepareForTensorflow } from './environment.js';
 
 it('each worker of a machine gets a GPU of its own, in turn', () => {
   const device = (index: number, env: NodeJS.ProcessEnv, gpus: number) => engineVariables(index, env, gpus)['CUDA_VISIBLE_DEVICES'];
@@ -10,6 +10,19 @@ it('each worker of a machine gets a GPU of its own, in turn', () => {
 
 it('no GPU stays no GPU', () => {
   for (const CUDA_VISIBLE_DEVICES of ['', '-1']) expect(engineVariables(1, { CUDA_VISIBLE_DEVICES }, 4)).toEqual({ CUDA_VISIBLE_DEVICES });
+});
+
+it('GPUs of a list count up to the first that is none, as for CUDA', () => {
+  const devices = (given: string) => nvidiaDevices({ CUDA_VISIBLE_DEVICES: given }, 2);
+  expect(['', '-1', '1,-1,0', '0,2,1', '1, 0', 'GPU-8932f937,MIG-GPU-1/7/0'].map(devices)).toEqual([
+    [],
+    [],
+    ['1'],
+    ['0'],
+    ['1', '0'],
+    ['GPU-8932f937', 'MIG-GPU-1/7/0'],
+  ]);
+  expect(nvidiaDevices({ CUDA_VISIBLE_DEVICES: '0' }, 0)).toEqual([]);
 });
 
 it('passes on what finds and steers an engine, and nothing else', () => {

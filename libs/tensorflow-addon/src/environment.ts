@@ -31,12 +31,15 @@ export function engineVariables(index: number, env: NodeJS.ProcessEnv = process.
 }
 
 /**
- * The GPUs that processes of this one may use, as CUDA_VISIBLE_DEVICES names them: those that it lists, or all.
+ * The GPUs that processes of this one may use, as CUDA_VISIBLE_DEVICES names them: those that it lists, up to the first number that no device has, or all.
  * @param gpus number of NVIDIA devices
  */
 export function nvidiaDevices(env: NodeJS.ProcessEnv = process.env, gpus = countNvidiaDevices()): readonly string[] {
   const given = env['CUDA_VISIBLE_DEVICES'];
-  return given === undefined ? Array.from({ length: gpus }, (_, i) => String(i)) : given.split(',').filter(Boolean);
+  if (given === undefined) return Array.from({ length: gpus }, (_, i) => String(i));
+  const names = given.split(',').map((name) => name.trim());
+  const end = names.findIndex((name) => name === '' || (/^-?\d+$/.test(name) && !(Number(name) >= 0 && Number(name) < gpus)));
+  return end < 0 ? names : names.slice(0, end);
 }
 
 function countNvidiaDevices(): number {

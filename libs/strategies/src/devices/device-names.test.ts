@@ -12,6 +12,7 @@ const here = (gpus: readonly string[], ...variants: readonly ('cpu' | 'cuda')[])
   cores: 3,
 });
 const NOTHING = here([]);
+const ofProject: DevicesHere = { ...here(['0']), tensorflow: () => [{ ...engineOf('cuda'), source: 'project' }] };
 const TWO_GPUS = here(['3', '5'], 'cuda', 'cpu');
 
 const chosen = (options: object, at: DevicesHere) =>
@@ -24,6 +25,7 @@ describe('without devices', () => {
     ['nothing else is here', {}, NOTHING],
     ['TensorFlow is here and no GPU', {}, here([], 'cpu')],
     ['GPUs are here and TensorFlow cannot use them', { engine: 'auto' }, here(['0'], 'cpu')],
+    ['TensorFlow is that of the project, whose own program may hold the memory of the GPUs', {}, ofProject],
     ['wasm is asked for', { engine: 'wasm' }, TWO_GPUS],
     ['threads are asked for', { threads: 2 }, TWO_GPUS],
   ])('replicas are threads where %s', (_, options, at) => expect(chosen(options, at)).toBeUndefined());
@@ -31,6 +33,11 @@ describe('without devices', () => {
   it('there is a process for each GPU that TensorFlow can use, with the names of CUDA_VISIBLE_DEVICES', () => {
     const expected = ['gpu:0 tensorflow /engines/cuda 3', 'gpu:1 tensorflow /engines/cuda 5'];
     for (const options of [{}, { engine: 'tensorflow' }, { replicas: 4 }]) expect(chosen(options, TWO_GPUS)).toEqual(expected);
+  });
+
+  it('GPUs are used with the TensorFlow of the project where TensorFlow or a GPU is asked for', () => {
+    for (const options of [{ engine: 'tensorflow' }, { devices: ['gpu:0'] }])
+      expect(chosen(options, ofProject)).toEqual(['gpu:0 tensorflow /engines/cuda 0']);
   });
 
   it('the engine tensorflow has a process for each core where there is no GPU', () =>

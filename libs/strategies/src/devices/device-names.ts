@@ -68,11 +68,16 @@ export function chosenDevices(name: string, options: MirroredOptions, here: Devi
   });
 }
 
-/** Every GPU that TensorFlow can use; without one the engine tensorflow has a process for each core. No device is without a replica. */
+/**
+ * Every GPU that TensorFlow can use; without one the engine tensorflow has a process for each core. No device is without a replica. A TensorFlow of the project is
+ * used only where it is asked for: the program computes with it itself, and then holds the memory of the GPUs.
+ */
 function byDefault(engine: Engine, { threads, replicas }: MirroredOptions, here: DevicesHere): readonly string[] | undefined {
   if (engine === 'wasm' || (engine === 'auto' && threads !== undefined)) return undefined;
   const gpus = here.gpus();
-  const canUseGpus = gpus.length > 0 && here.tensorflow().some(({ variant }) => variant === 'cuda');
+  const canUseGpus =
+    gpus.length > 0 &&
+    here.tensorflow().some(({ variant, source }) => variant === 'cuda' && (engine === 'tensorflow' || source === 'installed'));
   if (!canUseGpus && engine !== 'tensorflow') return undefined;
   const most = canUseGpus ? gpus.length : here.cores;
   const count = typeof replicas === 'number' && replicas >= 1 ? Math.min(replicas, most) : most;

@@ -6,6 +6,6 @@ import type { ThreadEngine } from './protocol.js';
 export function onDevice({ fingerprint }: Pick<Engine, 'fingerprint'>, chosen: ThreadEngine | undefined): void {
   if (!chosen?.isOnGpu || fingerprint.includes('; device gpu')) return;
   throw new Error(
-    `TensorFlow finds no GPU with CUDA_VISIBLE_DEVICES=${process.env['CUDA_VISIBLE_DEVICES'] ?? ''}: see its messages above, and \`paceline engine test tensorflow\``,
+    `TensorFlow finds no GPU with CUDA_VISIBLE_DEVICES=${process.env['CUDA_VISIBLE_DEVICES'] ?? ''}: see its messages above, and \`paceline engine test tensorflow\`; the engine wasm needs none`,
   );
 }
