@@ -1,5 +1,16 @@
 /** Where the compute thread of a device and its process meet: a Unix socket in a folder of their own. Who does not know their secret is refused. */
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { processClock, socketTransport, Tasks, type Roster } from '@paceline/collectives';
+
+/** The kernel bounds the path of a socket: at most 103 bytes everywhere, of which the name of the folder takes 24 and that of the socket 25. */
+const MOST_PARENT_BYTES = 103 - '/paceline-device-123456/'.length - 'ab0123456789abcdef01.sock'.length;
+
+/** Makes the folder of a device, which nobody else may enter. @param parent for temporary files; /tmp where its path is too long for a socket */
+export function folderOfDevice(parent = tmpdir()): string {
+  return mkdtempSync(join(Buffer.byteLength(parent) > MOST_PARENT_BYTES ? '/tmp' : parent, 'paceline-device-'));
+}
 
 interface Place {
   readonly name: string;

@@ -1,5 +1,5 @@
 /** Programs whose replicas are processes of devices: no process is left, however the program ends. */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -35,7 +35,9 @@ const page = readFileSync(join(import.meta.dirname, '../../../../docs/library.md
 it('the example of the page trains, as it is pasted, and ends by itself without dispose, and its processes with it', async () => {
   const [, source] = /```js\n([^`]*devices: \['cpu:0', 'cpu:1'\][\s\S]*?)```/.exec(page)!;
   expect(source!.split('\n').length).toBeLessThanOrEqual(31);
-  const running = programs.start(source!.replace('await strategy.dispose();', ''));
+  const longPath = join(tmpdir(), 'x'.repeat(90)); // no socket has room there
+  mkdirSync(longPath, { recursive: true });
+  const running = programs.start(source!.replace('await strategy.dispose();', ''), { TMPDIR: longPath });
   const { status, errors, output } = await running.ended;
   expect(status, errors).toBe(0);
   const losses = /loss ([\d. ]+)/.exec(output)![1]!.trim().split(' ').map(Number);
@@ -44,6 +46,7 @@ it('the example of the page trains, as it is pasted, and ends by itself without 
   const pids = [...output.matchAll(/^cpu:\d wasm (\d+)$/gm)].map(([, pid]) => Number(pid));
   expect(pids.length).toBe(2);
   await gone(pids);
+  rmdirSync(longPath);
 });
 
 it('one that never trains ends as well', async () => {

@@ -4,15 +4,14 @@
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { rmSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { prepareForTensorflow } from '@paceline/tensorflow-addon';
 import { DeviceError } from '../errors.js';
 import type { DeviceInit } from '../threads/protocol.js';
 import { threadEntry } from '../threads/thread-entry.js';
 import type { Device } from './device-names.js';
+import { folderOfDevice } from './device-place.js';
 import type { ProcessInit } from './messages.js';
 
 /** One of the processes, for a program. */
@@ -90,7 +89,7 @@ export class DeviceProcesses {
     const env = engine.backend === 'tensorflow' ? prepareForTensorflow({ ...process.env, CUDA_VISIBLE_DEVICES: visible }) : process.env;
     // What a function of `run` writes is seen where the program writes.
     const options = { env, execArgv: [], stdio: ['ignore', 'inherit', 'inherit', 'ipc'] as ('ignore' | 'inherit' | 'ipc')[] };
-    const folder = mkdtempSync(join(tmpdir(), 'paceline-device-')); // nobody else may enter it
+    const folder = folderOfDevice();
     const child = fork(fileURLToPath(threadEntry('devices/device-process.js')), [folder], options);
     const common = { name, group: randomUUID(), secret: randomBytes(SECRET_BYTES).toString('hex') };
     child.send({ ...common, engine } satisfies ProcessInit, (error) => error && this.noteEnd(device, child, error.message));
