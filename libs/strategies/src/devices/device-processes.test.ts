@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { MODEL_PROGRAM, Programs, type Running } from '../programs.fixture.js';
 
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
 let programs: Programs;
 beforeAll(() => {
   programs = new Programs();
@@ -49,7 +50,7 @@ it('the example of the page trains, as it is pasted, and ends by itself without 
   rmdirSync(longPath);
 });
 
-it('one that never trains ends as well', async () => {
+it.runIf(IS_SOAK)('one that never trains ends as well', async () => {
   const running = programs.start(`${PROGRAM}
 say({ pids: strategy.devices.map(({ pid }) => pid) });
 `);
@@ -64,7 +65,8 @@ say({ pids: strategy.devices.map(({ pid }) => pid) });
 for (;;) await fit(model);
 `;
 
-it.each(['SIGKILL', 'SIGINT'] as const)('of one that is ended by %s in the middle of a step, nothing is left', async (signal) => {
+const SIGNALS = IS_SOAK ? (['SIGKILL', 'SIGINT'] as const) : (['SIGKILL'] as const);
+it.each(SIGNALS)('of one that is ended by %s in the middle of a step, nothing is left', async (signal) => {
   const running = programs.start(TRAINS_ON);
   const pids = await saidPids(running);
   expect(pids.filter(isThere)).toEqual(pids);
@@ -77,7 +79,7 @@ it.each(['SIGKILL', 'SIGINT'] as const)('of one that is ended by %s in the middl
   await expect.poll(folders).toEqual([]);
 });
 
-it('processes are not ended by the signal of Ctrl-C, which the program may handle', async () => {
+it.runIf(IS_SOAK)('processes are not ended by the signal of Ctrl-C, which the program may handle', async () => {
   const running = programs.start(`${PROGRAM}
 await fit(model);
 for (const { pid } of strategy.devices) process.kill(pid, 'SIGINT');

@@ -210,10 +210,10 @@ it('a layer that fails is named, and a model that the engine does not train is r
 });
 
 it('has one process for each device; parameters go to each once a step, gradients and outputs come back, and nothing else', async () => {
-  const strategy = new MirroredStrategy({ devices: ['cpu:0', 'cpu:1', 'cpu:2'] });
+  const strategy = new MirroredStrategy({ devices: DEVICES });
   const pids = strategy.devices.map(({ pid }) => pid);
-  expect(new Set(pids).size).toBe(3);
-  expect(pids.map(isThere)).toEqual([true, true, true]);
+  expect(new Set(pids).size).toBe(2);
+  expect(pids.map(isThere)).toEqual([true, true]);
   for (const pid of pids) expect(/^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))![1]).toBe(String(process.pid));
   const model = strategy.scope(() => compiled(mlp(), () => 'sgd', { metrics: [] }));
   await model.trainOnBatch(rows(48), oneHot(48));
@@ -221,14 +221,14 @@ it('has one process for each device; parameters go to each once a step, gradient
   const steps = 4;
   await model.fit(rows(48), oneHot(48), { ...QUIET, epochs: steps, batchSize: 48 });
   const parameters = (12 * 16 + 16 + 16 * CLASSES + CLASSES) * 4;
-  const rowBytes = (12 + CLASSES + 1) * 16 * 4;
+  const rowBytes = (12 + CLASSES + 1) * 24 * 4;
   for (const [i, { name, engine, sentBytes, receivedBytes }] of strategy.devices.entries()) {
     expect([name, engine]).toEqual([`cpu:${i}`, 'wasm']);
     expect(sentBytes - before[i]!.sentBytes).toBe(steps * (parameters + rowBytes));
     expect(receivedBytes - before[i]!.receivedBytes).toBe(steps * parameters);
   }
   await strategy.dispose();
-  expect(pids.map(isThere)).toEqual([false, false, false]);
+  expect(pids.map(isThere)).toEqual([false, false]);
 });
 
 describe('a process that', () => {
@@ -242,7 +242,10 @@ describe('a process that', () => {
     model.trainOnBatch(rows(), oneHot()).catch((reason: unknown) => reason) as Promise<DeviceError>;
 
   it('was killed is named at the next step, the others end, and the model goes on as one of tf.js after dispose', async () => {
-    const { strategy, model, pids } = await started();
+    const strategy = devices!; // no other test needs it any more
+    const model = strategy.scope(() => compiled(mlp(), () => 'sgd'));
+    await model.trainOnBatch(rows(), oneHot());
+    const pids = strategy.devices.map(({ pid }) => pid);
     process.kill(pids[1]!, 'SIGKILL'); // this thread hears of it after the step
     const error = await failed(model);
     expect(error).toBeInstanceOf(DeviceError);
@@ -255,7 +258,7 @@ describe('a process that', () => {
     expect(model.optimizer.iterations).toBe(2);
   });
 
-  it('has ended while nobody asked is known by its signal', async () => {
+  it.runIf(process.env['PACELINE_SOAK'] === '1')('has ended while nobody asked is known by its signal', async () => {
     const { strategy, model, pids } = await started();
     process.kill(pids[0]!, 'SIGTERM');
     await expect.poll(() => isThere(pids[1]!)).toBe(false);
