@@ -1,5 +1,5 @@
 /** Groups in memory: sums with the bits of the tree, bytes, failures, disagreement, deaths, silence. */
-import type { Clock, Connection } from '@paceline/exchange';
+import type { Clock } from '@paceline/exchange';
 import { split } from '@paceline/learning';
 import { FrameType, type FrameHeader } from '@paceline/protocol';
 import fc from 'fast-check';
@@ -422,18 +422,4 @@ describe('a group', () => {
     const errors = await Promise.all([0, 2].map((self) => lost(groups[self]!.run({ what: 'the weights', operations: operations(self) }))));
     for (const error of errors) expect([error.members, error.message.includes('worker 1 has left: it dies')]).toEqual([[1], true]);
   });
-});
-
-it('a report that comes after this member has heard who goes on is no call (agreement.ts)', async () => {
-  let first: Connection | undefined;
-  const groups = groupsInMemory(2, { end: (self, connection) => (self === 1 ? (first = connection) : connection) });
-  const all = (number: number): Promise<unknown> =>
-    Promise.all(groups.map((group) => group.run({ what: `step ${number}`, operations: [] })));
-  const step = all(1);
-  first!.sendMessage({ type: 'call', number: 0, what: 'report', values: '', failures: [] }, { attempt: 1, term: 0, view: 0, round: 0 });
-  await step;
-  const second = groups[1]!.run({ what: 'step 2', operations: [] });
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  await Promise.all([second, groups[0]!.run({ what: 'step 2', operations: [] })]);
-  for (const group of groups) group.leave('the test is over');
 });
