@@ -101,7 +101,7 @@ describe('frame header', () => {
     const bytes = Buffer.from(encoded(EXAMPLE));
     expect(bytes.subarray(0, 4).toString('latin1')).toBe('PCLN');
     expect(bytes.subarray(4, 40).toString('hex')).toBe(
-      '10020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
+      '11020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
     );
     expect(bytes.readUInt32LE(40)).toBe(crc32(bytes.subarray(0, 40)));
   });

@@ -27,6 +27,8 @@ export interface AttemptLedger {
   readonly hasBegun: boolean;
   begin(): void;
   readonly trainedExamples: number;
+  /** Rounds before it are in `trainedExamples`, also where the coordinator is not yet there; only with mode sync. */
+  readonly countedTo?: number;
   readonly attemptExamples: number;
   readonly trainingMs: number;
   state(): LedgerState;

@@ -31,8 +31,8 @@ export class RoundLedger {
   attemptExamples = 0;
   /** Rounds before it are in the stored ledger: a coordinator before has told of them, though its servers may not have heard their COMMIT. */
   private storedTo = 0;
-  /** Rounds before it are counted as they are stored; when one is gathered again, that changes nothing. */
-  private countedTo = 0;
+  /** Rounds before it are counted as they are stored; when one is gathered again, that changes nothing. It may lie ahead of a coordinator that has taken over. */
+  countedTo = 0;
   private readonly exceptions: LedgerException[];
 
   constructor(
