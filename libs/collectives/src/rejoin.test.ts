@@ -82,7 +82,7 @@ const CASES = [0, 1, 2].flatMap((victim) =>
   (IS_SOAK ? [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] : [2 + victim]).map((step) => ({ victim, step })),
 );
 
-describe('a member is lost, and comes again', () => {
+describe.concurrent('a member is lost, and comes again', () => {
   it.each(CASES)('member $victim at step $step', async ({ victim, step }) => {
     const training = new Training({ ...SETTING, steps: step + 50 });
     await training.begin();
@@ -150,7 +150,7 @@ describe('a member is lost, and comes again', () => {
   });
 });
 
-describe('while a member comes, another one is lost', () => {
+describe.concurrent('while a member comes, another one is lost', () => {
   /** Of 4: member 3 has been lost, and is there again. @param at what the other one was about to call when it died; `state`: before it got or gave the state */
   async function whileComing(victim: number, at: string | 'state'): Promise<Training> {
     const training = new Training({ ...SETTING, members: 4, hosts: ['a', 'a', 'b', 'b'], steps: 90 });
@@ -179,10 +179,9 @@ describe('while a member comes, another one is lost', () => {
     { who: 'who decides and has the state', victim: 0 },
     { who: 'another one', victim: 2 },
   ])('$who: in the report, before the view holds, and before the state is handed on', async ({ victim }) => {
-    for (const at of ['report', 'state', ...(victim === 0 ? ['next view'] : [])]) {
-      const training = await whileComing(victim, at);
+    const moments = ['report', 'state', ...(victim === 0 ? ['next view'] : [])];
+    for (const training of await Promise.all(moments.map((at) => whileComing(victim, at))))
       training.expectEqual(training.all.filter(({ self }) => self !== victim));
-    }
   });
 
   it('who comes has not got the state for a while: the others go on without it, and let it in later', async () => {
