@@ -128,11 +128,12 @@ test('a standby is killed, and its primary cannot ask: nothing is committed unti
           cluster,
           () => primary(cluster, 1).run.place.isAsking,
           () => {
-            for (const ms of [500, 4_000]) later(cluster, ms, () => rounds.push(round(cluster)));
-            later(cluster, 4_000, () =>
+            // For less than the 5 s of silence that end the attempt.
+            for (const ms of [500, 2_500]) later(cluster, ms, () => rounds.push(round(cluster)));
+            later(cluster, 2_500, () =>
               expect(primary(cluster, 1).run.place.waitingFor()).toMatch(/^the arbiter to drop its standby \(its link closed/u),
             );
-            later(cluster, 4_500, () => cluster.network.heal());
+            later(cluster, 2_600, () => cluster.network.heal());
           },
         );
       },
