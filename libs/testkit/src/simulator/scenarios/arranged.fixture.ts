@@ -78,6 +78,11 @@ export const later = (cluster: Cluster, ms: number, act: () => void): void => vo
 /** The round of the present coordinator; 0 while there is none. */
 export const round = (cluster: Cluster): number => cluster.control.coordinatorPart?.coordinator?.round ?? 0;
 
+/** Links without spikes, cuts or narrow windows: for moments that are no matter of the weather, which each seed draws. */
+export function calm({ network }: Cluster, bytesPerMs = 10_000): void {
+  network.weather = { latencyMs: [0.1, 1], spikes: 0, bytesPerMs, windowBytes: 1_000_000, cuts: 0 };
+}
+
 /** Stored events of one type, in order. */
 export const events = (cluster: Cluster, type: string) =>
   cluster.control.journal.flatMap((entry) => (entry.kind === 'event' && entry.type === type ? [entry] : []));
