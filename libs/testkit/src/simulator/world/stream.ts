@@ -102,8 +102,8 @@ export class SimStream implements ByteStream {
     this.forgetLater();
   }
 
-  /** The connection breaks: both sides hear of it, each in its time. */
-  break(): void {
+  /** The connection breaks: both sides hear of it, each in its time. @param late the share of sides that hear of it up to 4 s later */
+  break(late = 0.2): void {
     if (!this.open) return;
     this.network.count('broken connection');
     const { peer } = this;
@@ -112,7 +112,7 @@ export class SimStream implements ByteStream {
       side.cutTravelling();
       side.broken = true;
       side.sentEnd = true;
-      const lateMs = this.network.world.random.chance(0.2) ? this.network.world.random.between(0, 4_000) : this.network.latency();
+      const lateMs = this.network.world.random.chance(late) ? this.network.world.random.between(0, 4_000) : this.network.latency();
       this.network.world.schedule(lateMs, `${side.process.name} hears of a broken connection`, () =>
         side.process.run(() => side.breakHere('ECONNRESET')),
       );
