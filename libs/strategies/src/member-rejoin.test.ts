@@ -76,17 +76,21 @@ describe('3 processes, of which one is killed and started again', () => {
 });
 
 describe('a process that is started again', () => {
-  it('in another way is refused, and says what differs; the others train on', async () => {
-    const running = await startedAgain({ victim: 2, step: 2, env: { EPOCHS: '41' } });
-    const { status, errors } = await running[2]!.ended;
-    expect(status).not.toBe(0);
-    expect(errors).toMatch(
-      /worker 2 cannot take part again: it is at "fit of the model .* epochs 41.*", and the others were at "fit of the model .* epochs 40/,
-    );
-    const [one, other] = await results(running.slice(0, 2));
-    expect(one).toEqual(other);
-    expect(one).toMatchObject({ begun: 160, members: { lost: [{ index: 2 }], joined: [] } });
-  }, 200_000);
+  it.runIf(process.env['PACELINE_SOAK'] === '1')(
+    'in another way is refused, and says what differs; the others train on',
+    async () => {
+      const running = await startedAgain({ victim: 2, step: 2, env: { EPOCHS: '41' } });
+      const { status, errors } = await running[2]!.ended;
+      expect(status).not.toBe(0);
+      expect(errors).toMatch(
+        /worker 2 cannot take part again: it is at "fit of the model .* epochs 41.*", and the others were at "fit of the model .* epochs 40/,
+      );
+      const [one, other] = await results(running.slice(0, 2));
+      expect(one).toEqual(other);
+      expect(one).toMatchObject({ begun: 160, members: { lost: [{ index: 2 }], joined: [] } });
+    },
+    200_000,
+  );
 });
 
 /** The second process ends itself at a batch in its first life. The pipeline has 4 batches, of which each is ready after a while. */
