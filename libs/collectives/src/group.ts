@@ -172,7 +172,7 @@ export class Group {
         type: 'failed',
         code: CODES[error.kind === 'differs' || error.kind === 'joins' ? error.kind : 'gone'],
         message: error.message.slice(0, 2000),
-        // Who comes is none of this group.
+        // A process that comes is no member of this group, so it has no number here.
         ...(error.kind === 'joins' ? { round: root, replica: -1 } : { round: 0, replica: root }),
       });
       link.connection.close();
@@ -215,7 +215,7 @@ export class Group {
         const text =
           root === this.options.self ? `${by} has given this member up: ${message.message}` : `${message.message} (said by ${by})`;
         const kind: LossKind = message.code === CODES.differs ? 'differs' : root === this.options.self ? 'out' : 'gone';
-        // Who says it names one of them: the others that are silent here too are not waited for once more.
+        // The message names one lost member. Other members that are silent here too are not waited for once more.
         const also = kind === 'gone' ? this.silent.filter((member) => member !== root && member !== peer.member) : [];
         this.fail(new MemberLostError([root, ...also], text, kind));
         break;

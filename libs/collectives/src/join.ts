@@ -310,7 +310,7 @@ class Joining {
           const { nonce, proof } = expected(message);
           const handshake: Handshake = { group, from: self, to, dialNonce, acceptNonce: nonce };
           if (this.rejoining && isProof(proof, proofOf(secret, 'goes on', handshake)))
-            // Who is let in may come before all have heard of it.
+            // A process that is let in may come before all members have heard of it.
             if (this.rejoining.isAwaited && this.hasGrace) return connection.close(new ProtocolError('SEAT_TAKEN', WENT_ON));
             else return this.fail(new MemberLostError([self], `${names[to]!}: ${WENT_ON}`, 'out'));
           if (isProof(proof, proofOf(secret, 'is new', handshake))) {

@@ -63,7 +63,7 @@ export class Membership {
   private since: number | undefined;
   private applicant: Applicant | undefined;
   private firstOffer: Offer | undefined;
-  /** Who is let in with the view that is formed now. */
+  /** The members that are let in with the view that is formed now. */
   private readonly entering = new Set<number>();
   private offeredAtMs = -Infinity;
   private readonly applicants = new Set<Link>();
@@ -331,7 +331,7 @@ export class Membership {
       await group.run({ what: `view ${number}: ${JSON.stringify(view)}`, operations: [] });
     } catch (error) {
       const lost = inCluster(error, members);
-      // Who has heard of another view is in none of both yet.
+      // A member that has heard of another view is in neither of the two yet.
       throw lost instanceof MemberLostError && lost.kind === 'differs' ? new MemberLostError(lost.members, lost.message) : lost;
     }
     this.before.sentBytes += this.group.counters.sentBytes;

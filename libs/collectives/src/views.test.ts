@@ -1,4 +1,4 @@
-/** Who goes on when members are lost: never two views side by side, and all agree on which operation is done. */
+/** The members that go on when others are lost: never two views side by side, and all agree on which operation is done. */
 import { describe, expect, it } from 'vitest';
 import { encoded, nextIn, nextView, NEVER, reportIn, type Report, type View } from './views.js';
 
@@ -46,7 +46,7 @@ describe('the next view', () => {
   it('counts who has ended as long as somebody else may live, with whom it may have gone on', () => {
     expect(nextView(reports([3, 4], { 3: { dead: [0, 1] } }))).toContain('2 of 5 processes');
     expect(nextView(reports([0], { 0: { dead: [2] } }, { confirmed: { number: 0, members: [0, 1, 2] } }))).toContain('1 of 3');
-    // Who is here and is left out lives.
+    // A member that is here and is left out lives.
     const cut = { 1: { here: [2] }, 2: { here: [1], dead: [3] } };
     expect(nextView(reports([0, 1, 2], { ...cut, 0: { here: [] } }, { confirmed: { number: 0, members: [0, 1, 2, 3] } }))).toContain(
       '1 of 4',

@@ -162,7 +162,7 @@ function namesOf(files: readonly File[]): string {
   return names.length <= MOST_NAMED ? names.join(', ') : `${names.slice(0, MOST_NAMED - 1).join(', ')}, …, ${names.at(-1)!}`;
 }
 
-/** Of the rows. */
+/** The order of the rows: whether they are in order, and whether the files are one series. */
 type Order = Pick<Wanted, 'inOrder' | 'oneSeries'>;
 
 /** Files are one series where they are several, and in order. */
